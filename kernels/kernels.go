@@ -122,9 +122,9 @@ type Device interface {
 	Name() string      // "cpu", with the instruction set and threads for a person to read
 	Plan() []Selection // every kernel it uses, sorted; what the bits depend on and nothing else
 
-	Alloc(n int) Mem            // n zeros
-	Zero(m Mem)                 // m = 0
-	Copy(dst, src Mem)          // equal lengths
+	Alloc(n int) Mem              // n zeros
+	Zero(m Mem)                   // m = 0
+	Copy(dst, src Mem)            // equal lengths
 	Write(dst Mem, src []float32) // from host memory
 	Read(dst []float32, src Mem)  // to host memory; returns when the values are there
 
