@@ -25,6 +25,7 @@ const module = "github.com/hanzoai/link/"
 const layers = `
 spool/canon:
 spool/durable:
+spool/durable/durabletest: spool/durable
 spool/record spool/gate: spool/canon
 spool/event: spool/canon spool/record spool/gate
 spool: spool/event spool/gate spool/record spool/durable
