@@ -61,11 +61,11 @@ func (f *File) Commit() error {
 	if f.done {
 		panic("durable: Commit of a file that was already committed or aborted")
 	}
-	err := f.err
-	if err == nil {
-		err = f.h.Sync()
+	if f.err != nil {
+		f.Abort()
+		return f.err
 	}
-	if err != nil {
+	if err := f.h.Sync(); err != nil {
 		f.Abort()
 		return fmt.Errorf("writing %s: %w", f.path, err)
 	}
