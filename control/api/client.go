@@ -1,0 +1,239 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hanzoai/link/spool/canon"
+)
+
+const (
+	callTimeout = 60 * time.Second // a whole call, so that a server that never answers costs this much
+	uploadFloor = 64 << 10         // bytes a second below which an upload is given up
+	maxAnswer   = 64 << 20         // bytes of one JSON answer
+)
+
+// Client calls a control plane. It retries nothing: [Retryable] says which
+// errors are worth another try, and every write may be repeated. Its methods may
+// be called concurrently once the fields are set.
+//
+// A method's error is a [*Problem] when the server refused, and otherwise says
+// which call could not be made or answered. Neither holds the token or the
+// signature of an upload address.
+type Client struct {
+	// Base is the server's address, as http://127.0.0.1:8334.
+	Base string
+
+	// Token gives the bearer token for each call.
+	Token func() (string, error)
+
+	// HTTP is the transport; nil means one without redirects. Deadlines are set
+	// for each call.
+	HTTP *http.Client
+}
+
+// direct follows no redirect: none of our routes has one, and a token must not
+// travel to where an answer points.
+var direct = &http.Client{
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// ErrNoServer is returned by [FromEnvironment] when no control plane is named.
+var ErrNoServer = errors.New("no control plane: set HANZO_API to its address, as printed by hanzo-cloud serve")
+
+// FromEnvironment makes the client of $HANZO_API, whose token is in the file
+// $HANZO_TOKEN_FILE, by default ~/.hanzo/token. The file is read at each call.
+func FromEnvironment() (*Client, error) {
+	base := os.Getenv("HANZO_API")
+	if base == "" {
+		return nil, ErrNoServer
+	}
+	name := os.Getenv("HANZO_TOKEN_FILE")
+	if name == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, fmt.Errorf("finding the token file: %w; set HANZO_TOKEN_FILE", err)
+		}
+		name = filepath.Join(home, ".hanzo", "token")
+	}
+	return &Client{Base: base, Token: TokenFile(name)}, nil
+}
+
+// TokenFile reads a bearer token from a file that only its owner can read.
+func TokenFile(name string) func() (string, error) {
+	return func() (string, error) {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", fmt.Errorf("reading the token: %w; hanzo-cloud serve prints where it keeps it, HANZO_TOKEN_FILE names it", err)
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return "", fmt.Errorf("reading the token: %w", err)
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			return "", fmt.Errorf("token file %s has mode %04o: others can read it; chmod 600 it", name, info.Mode().Perm())
+		}
+		b, err := io.ReadAll(io.LimitReader(f, 16<<10))
+		if err != nil {
+			return "", fmt.Errorf("reading the token: %w", err)
+		}
+		token := strings.TrimSpace(string(b))
+		if token == "" {
+			return "", fmt.Errorf("token file %s is empty", name)
+		}
+		return token, nil
+	}
+}
+
+// transportError is a call that was not answered whole.
+type transportError struct {
+	call string // method and path
+	err  error
+}
+
+func (e *transportError) Error() string { return e.call + ": " + e.err.Error() }
+func (e *transportError) Unwrap() error { return e.err }
+
+// Retryable reports whether the same call may succeed later without a change:
+// the network failed, the answer was cut short or did not come in time, or the
+// server said 408, 429 or 5xx. The duration is what the server asked to wait,
+// zero when it did not say. A cancelled context is not retryable.
+func Retryable(err error) (bool, time.Duration) {
+	if errors.Is(err, context.Canceled) {
+		return false, 0
+	}
+	if p, ok := errors.AsType[*Problem](err); ok {
+		retry := p.Status == http.StatusRequestTimeout || p.Status == http.StatusTooManyRequests || p.Status >= 500
+		return retry, p.RetryAfter
+	}
+	_, ok := errors.AsType[*transportError](err)
+	return ok, 0
+}
+
+// call sends in (nil: no body) as canonical JSON and reads the answer into out
+// (nil: discarded).
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = canon.Marshal(in); err != nil {
+			return fmt.Errorf("%s %s: encoding the request: %w", method, path, err)
+		}
+	}
+	resp, cancel, err := c.do(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	defer resp.Body.Close()
+	return readAnswer(method+" "+path, resp, out)
+}
+
+// do makes one authenticated request. cancel is called after the body is read.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, context.CancelFunc, error) {
+	call := method + " " + path
+	address := strings.TrimSuffix(c.Base, "/") + path
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(len(body)/uploadFloor)*time.Second)
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("%s: %w", call, err)
+	}
+	token, err := c.Token()
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("%s: %w", call, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.client().Do(req)
+	if err != nil {
+		cancel()
+		return nil, nil, &transportError{call, withoutURL(err)}
+	}
+	return resp, cancel, nil
+}
+
+func (c *Client) client() *http.Client {
+	if c.HTTP != nil {
+		return c.HTTP
+	}
+	return direct
+}
+
+// withoutURL drops the address that net/http puts before its errors: an upload
+// address is a secret, and the call is named already.
+func withoutURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
+
+// readAnswer turns a refusal into a Problem and decodes anything else into out.
+func readAnswer(call string, resp *http.Response, out any) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return &transportError{call, fmt.Errorf("reading the answer: %w", err)}
+	}
+	if len(body) > maxAnswer {
+		return fmt.Errorf("%s: the answer is over %d bytes", call, maxAnswer)
+	}
+	if resp.StatusCode/100 != 2 {
+		return problemOf(call, resp, body)
+	}
+	if out == nil {
+		return nil
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
+		return fmt.Errorf("%s: answered %q, not application/json: is HANZO_API a control plane?", call, resp.Header.Get("Content-Type"))
+	}
+	if id, ok := out.(*Identity); ok {
+		// An identity service answers more claims than these three.
+		err = json.Unmarshal(body, id)
+	} else {
+		err = canon.Unmarshal(body, out)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: decoding the answer: %w", call, err)
+	}
+	return nil
+}
+
+// problemOf reads a refusal. One that is not a problem document (a proxy's page)
+// keeps its status and gets no code.
+func problemOf(call string, resp *http.Response, body []byte) *Problem {
+	p := &Problem{}
+	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if media != "application/problem+json" || json.Unmarshal(body, p) != nil {
+		p = &Problem{Type: "about:blank", Title: http.StatusText(resp.StatusCode), Detail: "answered without a problem document"}
+	}
+	p.Status = resp.StatusCode
+	p.Detail = call + ": " + p.Detail
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s >= 0 {
+		p.RetryAfter = time.Duration(s) * time.Second
+	} else if at, err := http.ParseTime(resp.Header.Get("Retry-After")); err == nil {
+		p.RetryAfter = max(0, time.Until(at))
+	}
+	return p
+}

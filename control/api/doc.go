@@ -1,0 +1,47 @@
+// Package api is what the control plane and its clients share: the wire types
+// of every route, [Problem] with its closed table of codes, and [Client].
+//
+// The objects that both sides must judge alike (datasets, artifacts, gates,
+// events, evaluations) are not here: they are types of spool/record, spool/gate
+// and spool/event, and this package only says how they travel.
+//
+// # Routes
+//
+// All are under the bearer token's org; no path, query or body names an org. An
+// id that another org holds answers exactly as an unknown one.
+//
+//	GET    /v1/iam/oauth/userinfo                whom the token speaks for
+//	POST   /v1/research/datasets                 create, open
+//	GET    /v1/research/datasets                 list: purpose, benchmark
+//	GET    /v1/research/datasets/{id}            one
+//	DELETE /v1/research/datasets/{id}            while no run attached it
+//	POST   /v1/research/datasets/{id}/items      append, at most 20,000
+//	GET    /v1/research/datasets/{id}/items      in item_id order: after, limit, run
+//	POST   /v1/research/datasets/{id}/seal       seal
+//	POST   /v1/research/artifacts                register, with the bytes or for a grant
+//	GET    /v1/research/artifacts                list: kind, run, purpose, since
+//	GET    /v1/research/artifacts/{sha256}       the bytes
+//	PUT    /v1/research/uploads/{sha256}         what a grant signs; no bearer token
+//	POST   /v1/research/gates                    store
+//	GET    /v1/research/gates                    list: name
+//	GET    /v1/research/gates/{hash}             one
+//	POST   /v1/research/runs/{id}/events         append, at most 1,000
+//	GET    /v1/research/runs/{id}/events         the log: after, limit
+//	GET    /v1/research/runs/{id}                the view
+//	GET    /v1/research/runs                     list: kind, status, tag, job, since, until
+//	GET    /v1/research/evaluations              list: run, dataset, subject, purpose
+//	GET    /v1/research/evaluations/{id}         one
+//
+// userinfo is the one route of the identity service that a client of the record
+// needs: which org and project its spool belongs to. It has the name, and the
+// members owner, name and project, that Hanzo IAM gives it.
+//
+// Lists answer {"data": […]} in the order the server received things, at most
+// [MaxPage] a call; after names the last id of the page before.
+//
+// # Repeats and durability
+//
+// A 2xx to a write means that what it wrote is on stable storage. Every write
+// may be sent again after a lost answer: the repeat changes nothing and answers
+// what is stored. Repeating a caller-named id with other content is refused.
+package api
