@@ -53,6 +53,13 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, f.err
 }
 
+// CommitAs is Commit under another name in the same directory, for a file whose
+// name is only known when it is whole.
+func (f *File) CommitAs(name string) error {
+	f.path = filepath.Join(filepath.Dir(f.path), name)
+	return f.Commit()
+}
+
 // Commit makes the file appear at its path. On return its bytes and its name
 // are on stable storage. After an error the file is gone, or, when the error
 // came from the last steps, it is at its path whole but may not survive a power
