@@ -1,0 +1,178 @@
+package decision
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/hanzoai/link/spool/canon"
+)
+
+// A member is one name and value of an object, as written.
+type member struct {
+	Key   string
+	Value canon.Raw
+}
+
+// object reads an object's members in the order in which they are written.
+//
+// Strictness is canon's: it reads the value first. encoding/json then only
+// finds where members begin and end, which it does without loss on input that
+// canon has accepted.
+func object(raw canon.Raw) ([]member, error) {
+	if k := kindOf(raw); k != '{' {
+		return nil, fmt.Errorf("is %s, not an object", kindName(k))
+	}
+	if _, err := canon.Canonicalize(raw); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	var members []member
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, err
+		}
+		members = append(members, member{key.(string), canon.Raw(value)})
+	}
+	return members, nil
+}
+
+// array reads an array's elements.
+func array(raw canon.Raw) ([]canon.Raw, error) {
+	if k := kindOf(raw); k != '[' {
+		return nil, fmt.Errorf("is %s, not a list", kindName(k))
+	}
+	if _, err := canon.Canonicalize(raw); err != nil {
+		return nil, err
+	}
+	var values []json.RawMessage
+	if err := json.Unmarshal(raw, &values); err != nil {
+		return nil, err
+	}
+	list := make([]canon.Raw, len(values))
+	for i, v := range values {
+		list[i] = canon.Raw(v)
+	}
+	return list, nil
+}
+
+// text reads a string.
+func text(raw canon.Raw) (string, error) {
+	if k := kindOf(raw); k != '"' {
+		return "", fmt.Errorf("is %s, not a string", kindName(k))
+	}
+	if _, err := canon.Canonicalize(raw); err != nil {
+		return "", err
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", err
+	}
+	return s, nil
+}
+
+// rendered is a string's value, and the canonical JSON of anything else.
+func rendered(raw canon.Raw) (string, error) {
+	if kindOf(raw) == '"' {
+		return text(raw)
+	}
+	b, err := canon.Canonicalize(raw)
+	return string(b), err
+}
+
+// quote writes s as canonical JSON. s is UTF-8, having been read from JSON.
+func quote(s string) []byte {
+	b, err := canon.Marshal(s)
+	if err != nil {
+		panic("decision: writing a string that was read: " + err.Error())
+	}
+	return b
+}
+
+// quoteAll writes a list of strings as canonical JSON.
+func quoteAll(list []string) []byte {
+	b, err := canon.Marshal(list)
+	if err != nil {
+		panic("decision: writing strings that were read: " + err.Error())
+	}
+	return b
+}
+
+// kindOf is the first byte of a JSON value, '0' for any number, 't' for true
+// and false; 0 for nothing.
+func kindOf(raw canon.Raw) byte {
+	raw = bytes.TrimLeft(raw, " \t\r\n")
+	if len(raw) == 0 {
+		return 0
+	}
+	switch c := raw[0]; c {
+	case 'f':
+		return 't'
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return '0'
+	default:
+		return c
+	}
+}
+
+// kindName says in words what kindOf found.
+func kindName(kind byte) string {
+	switch kind {
+	case 0:
+		return "nothing"
+	case 'n':
+		return "null"
+	case 't':
+		return "true or false"
+	case '0':
+		return "a number"
+	case '"':
+		return "a string"
+	case '[':
+		return "a list"
+	case '{':
+		return "an object"
+	}
+	return "not JSON"
+}
+
+var errEmptyState = errors.New("state is empty")
+
+// State is the text of a state: a string itself, and the canonical JSON of an
+// object or a list. As in a request, a number, true, false and null are
+// refused, and so is a state that holds nothing: white space, {} or [].
+func State(raw canon.Raw) (string, error) {
+	switch kind := kindOf(raw); kind {
+	case '"':
+		s, err := text(raw)
+		if err != nil {
+			return "", fmt.Errorf("state: %w", err)
+		}
+		if blank(s) {
+			return "", errEmptyState
+		}
+		return s, nil
+	case '{', '[':
+		b, err := canon.Canonicalize(raw)
+		if err != nil {
+			return "", fmt.Errorf("state: %w", err)
+		}
+		if len(b) == 2 {
+			return "", errEmptyState
+		}
+		return string(b), nil
+	case 0:
+		return "", errors.New("state is missing")
+	default:
+		return "", fmt.Errorf("state is %s; it must be a string, an object or a list", kindName(kind))
+	}
+}

@@ -1,0 +1,285 @@
+package decision
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/hanzoai/link/spool/canon"
+)
+
+// An Asked is one question of a row.
+type Asked struct {
+	Key      string
+	Question Question
+	Target   []float64 // the right distribution over Question.Options; nil when unlabelled
+}
+
+// A Row is a state and what is asked of it.
+type Row struct {
+	ID      string // the item's id; empty for a row that is not in a dataset
+	Example string // its canonical_example_id
+	State   string // as [State] gives it
+	Asked   []Asked
+	Lang    string // the row's language, as its source names it; may be empty
+	Group   string // rows of one group are not independent: they count as one unit when an interval is drawn
+}
+
+// SumTolerance is how far from 1 a target may sum.
+const SumTolerance = 1e-6
+
+// CheckTarget refuses what is not a distribution over n options.
+func CheckTarget(target []float64, n int) error {
+	if len(target) != n {
+		return fmt.Errorf("has %d values for %d options", len(target), n)
+	}
+	sum := 0.0
+	for i, p := range target {
+		if math.IsNaN(p) || math.IsInf(p, 0) || p < 0 {
+			return fmt.Errorf("value %d is %v; each must be 0 or more", i+1, p)
+		}
+		sum += p
+	}
+	if math.Abs(sum-1) > SumTolerance {
+		return fmt.Errorf("sums to %v; it must sum to 1", sum)
+	}
+	return nil
+}
+
+// A Reader reads rows. It remembers the question sets it has read, so that the
+// rows of a dataset, which nearly always ask the same, share one. Its zero
+// value is ready; it is used by one goroutine.
+type Reader struct {
+	sets map[string][]Asked // by the bytes of the questions member; Target nil
+}
+
+// maxSets bounds what a Reader remembers, for files in which every row asks
+// something else.
+const maxSets = 4096
+
+// ParseRow reads a dataset item's payload: input is {"state", "questions",
+// "lang"?} and gold null or {key: [p, …]}. The row has no ID, Example or Group.
+func (r *Reader) ParseRow(input, gold canon.Raw) (Row, error) {
+	return r.row(input, gold, false)
+}
+
+// ParseRow is [Reader.ParseRow] for a single row.
+func ParseRow(input, gold canon.Raw) (Row, error) { return new(Reader).ParseRow(input, gold) }
+
+// ParseDecision reads a row as HIP-1333 §4 has it: {"state", "questions",
+// "target"?, "lang"?}.
+func (r *Reader) ParseDecision(line canon.Raw) (Row, error) {
+	return r.row(line, nil, true)
+}
+
+// ParseDecision is [Reader.ParseDecision] for a single row.
+func ParseDecision(line canon.Raw) (Row, error) { return new(Reader).ParseDecision(line) }
+
+func (r *Reader) row(input, gold canon.Raw, target bool) (Row, error) {
+	members, err := object(input)
+	if err != nil {
+		return Row{}, fmt.Errorf("row: %w", err)
+	}
+	var row Row
+	var state canon.Raw
+	for _, m := range members {
+		switch {
+		case m.Key == "state":
+			state = m.Value
+		case m.Key == "questions":
+			row.Asked, err = r.questions(m.Value)
+		case m.Key == "lang":
+			if kindOf(m.Value) != 'n' {
+				row.Lang, err = text(m.Value)
+			}
+		case m.Key == "target" && target:
+			gold = m.Value
+		default:
+			err = errors.New("is not a member of a row")
+		}
+		if err != nil {
+			return Row{}, fmt.Errorf("%s: %w", m.Key, err)
+		}
+	}
+	if row.State, err = State(state); err != nil {
+		return Row{}, err
+	}
+	if row.Asked == nil {
+		return Row{}, errors.New("questions are missing")
+	}
+	if err := setTargets(row.Asked, gold); err != nil {
+		return Row{}, fmt.Errorf("target: %w", err)
+	}
+	return row, nil
+}
+
+// questions reads {key: question, …} into a slice of the caller's own, by key.
+func (r *Reader) questions(raw canon.Raw) ([]Asked, error) {
+	if set, ok := r.sets[string(raw)]; ok {
+		return slices.Clone(set), nil
+	}
+	members, err := object(raw)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(members) == 0:
+		return nil, errors.New("none is asked")
+	case len(members) > MaxQuestions:
+		return nil, fmt.Errorf("%d are asked; at most %d", len(members), MaxQuestions)
+	}
+	set := make([]Asked, len(members))
+	for i, m := range members {
+		if err := CheckKey(m.Key); err != nil {
+			return nil, err
+		}
+		q, err := ParseQuestion(m.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Key, err)
+		}
+		set[i] = Asked{Key: m.Key, Question: q}
+	}
+	slices.SortFunc(set, func(a, b Asked) int { return strings.Compare(a.Key, b.Key) })
+	if r.sets == nil || len(r.sets) >= maxSets {
+		r.sets = make(map[string][]Asked)
+	}
+	r.sets[string(raw)] = set
+	return slices.Clone(set), nil
+}
+
+// CheckKey refuses what cannot name a question: 1 to MaxKey bytes without
+// control characters (HIP-1333 §6).
+func CheckKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("a question's key is empty")
+	case len(key) > MaxKey:
+		return fmt.Errorf("key %.40q… is %d bytes; at most %d", key, len(key), MaxKey)
+	case strings.ContainsFunc(key, func(r rune) bool { return r < 0x20 || r == 0x7f }):
+		return fmt.Errorf("key %q has a control character", key)
+	}
+	return nil
+}
+
+// setTargets reads {key: [p, …], …} into the questions it names.
+func setTargets(asked []Asked, gold canon.Raw) error {
+	if k := kindOf(gold); k == 'n' || k == 0 {
+		return nil
+	}
+	members, err := object(gold)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		i := slices.IndexFunc(asked, func(a Asked) bool { return a.Key == m.Key })
+		if i < 0 {
+			return fmt.Errorf("names %q, which is not asked", m.Key)
+		}
+		if k := kindOf(m.Value); k != '[' {
+			return fmt.Errorf("%s is %s; it must be a list of numbers", m.Key, kindName(k))
+		}
+		var p []*float64
+		if err := json.Unmarshal(m.Value, &p); err != nil || slices.Contains(p, nil) {
+			return fmt.Errorf("%s must be a list of numbers", m.Key)
+		}
+		target := make([]float64, len(p))
+		for j, v := range p {
+			target[j] = *v
+		}
+		if err := CheckTarget(target, len(asked[i].Question.Options)); err != nil {
+			return fmt.Errorf("%s %w", m.Key, err)
+		}
+		asked[i].Target = target
+	}
+	return nil
+}
+
+// Payload writes what [ParseRow] reads, in canonical JSON, for a state given as
+// JSON. A target follows its options into the order in which they are stored.
+// gold is null when no question has a target.
+func Payload(state canon.Raw, asked []Asked, lang string) (input, gold canon.Raw, err error) {
+	if _, err := State(state); err != nil {
+		return nil, nil, err
+	}
+	body, err := canon.Canonicalize(state)
+	if err != nil {
+		return nil, nil, fmt.Errorf("state: %w", err)
+	}
+	questions, gold, err := writeAsked(asked)
+	if err != nil {
+		return nil, nil, err
+	}
+	return writeInput(body, questions, lang), gold, nil
+}
+
+// writeInput puts canonical parts together, members in canonical order.
+func writeInput(state, questions canon.Raw, lang string) canon.Raw {
+	var b bytes.Buffer
+	b.Grow(len(state) + len(questions) + len(lang) + 40)
+	b.WriteByte('{')
+	if lang != "" {
+		b.WriteString(`"lang":`)
+		b.Write(quote(lang))
+		b.WriteByte(',')
+	}
+	b.WriteString(`"questions":`)
+	b.Write(questions)
+	b.WriteString(`,"state":`)
+	b.Write(state)
+	b.WriteByte('}')
+	return b.Bytes()
+}
+
+// writeAsked writes the questions and their targets, by key.
+func writeAsked(asked []Asked) (questions, gold canon.Raw, err error) {
+	asked = slices.Clone(asked)
+	slices.SortFunc(asked, func(a, b Asked) int { return strings.Compare(a.Key, b.Key) })
+	var qs, gs bytes.Buffer
+	for i, a := range asked {
+		sep := byte(',')
+		if i == 0 {
+			sep = '{'
+		}
+		raw, order := a.Question.JSON()
+		qs.WriteByte(sep)
+		qs.Write(quote(a.Key))
+		qs.WriteByte(':')
+		qs.Write(raw)
+		if a.Target == nil {
+			continue
+		}
+		if err := CheckTarget(a.Target, len(order)); err != nil {
+			return nil, nil, fmt.Errorf("target: %s %w", a.Key, err)
+		}
+		target := make([]float64, len(order))
+		for j, k := range order {
+			target[j] = a.Target[k]
+		}
+		b, err := canon.Marshal(target)
+		if err != nil {
+			return nil, nil, err
+		}
+		sep = ','
+		if gs.Len() == 0 {
+			sep = '{'
+		}
+		gs.WriteByte(sep)
+		gs.Write(quote(a.Key))
+		gs.WriteByte(':')
+		gs.Write(b)
+	}
+	if qs.Len() == 0 {
+		return nil, nil, errors.New("questions: none is asked")
+	}
+	qs.WriteByte('}')
+	if gs.Len() == 0 {
+		return qs.Bytes(), canon.Raw("null"), nil
+	}
+	gs.WriteByte('}')
+	return qs.Bytes(), gs.Bytes(), nil
+}
+
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
