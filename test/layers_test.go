@@ -55,7 +55,7 @@ var doors = map[string][]string{
 	"github.com/go-json-experiment/json": {"spool/canon"},
 	"modernc.org/sqlite":                 {"control/db"},
 	"github.com/danielgtaylor/huma/v2":   {"control", "control/research"},
-	"golang.org/x/text":                  {"trainer/tokenizer"},
+	"golang.org/x/text":                  {"trainer/tokenizer", "trainer/decision"},
 }
 
 // budgets bounds the third-party modules linked into each binary, by the
