@@ -2,67 +2,29 @@ package decision
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/hanzoai/link/spool/canon"
 )
 
-// A member is one name and value of an object, as written.
-type member struct {
-	Key   string
-	Value canon.Raw
-}
-
-// object reads an object's members in the order in which they are written.
-//
-// Strictness is canon's: it reads the value first. encoding/json then only
-// finds where members begin and end, which it does without loss on input that
-// canon has accepted.
-func object(raw canon.Raw) ([]member, error) {
+// object reads an object's members in the order in which they are written. Their
+// values are checked when they are read in turn.
+func object(raw canon.Raw) ([]canon.Member, error) {
 	if k := kindOf(raw); k != '{' {
 		return nil, fmt.Errorf("is %s, not an object", kindName(k))
 	}
-	if _, err := canon.Canonicalize(raw); err != nil {
-		return nil, err
-	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := dec.Token(); err != nil {
-		return nil, err
-	}
-	var members []member
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return nil, err
-		}
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return nil, err
-		}
-		members = append(members, member{key.(string), canon.Raw(value)})
-	}
-	return members, nil
+	return canon.Members(raw)
 }
 
-// array reads an array's elements.
+// array reads a list's elements.
 func array(raw canon.Raw) ([]canon.Raw, error) {
 	if k := kindOf(raw); k != '[' {
 		return nil, fmt.Errorf("is %s, not a list", kindName(k))
 	}
-	if _, err := canon.Canonicalize(raw); err != nil {
-		return nil, err
-	}
-	var values []json.RawMessage
-	if err := json.Unmarshal(raw, &values); err != nil {
-		return nil, err
-	}
-	list := make([]canon.Raw, len(values))
-	for i, v := range values {
-		list[i] = canon.Raw(v)
-	}
-	return list, nil
+	var list []canon.Raw
+	err := canon.Unmarshal(raw, &list)
+	return list, err
 }
 
 // text reads a string.
@@ -70,14 +32,9 @@ func text(raw canon.Raw) (string, error) {
 	if k := kindOf(raw); k != '"' {
 		return "", fmt.Errorf("is %s, not a string", kindName(k))
 	}
-	if _, err := canon.Canonicalize(raw); err != nil {
-		return "", err
-	}
 	var s string
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return "", err
-	}
-	return s, nil
+	err := canon.Unmarshal(raw, &s)
+	return s, err
 }
 
 // rendered is a string's value, and the canonical JSON of anything else.

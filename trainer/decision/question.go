@@ -197,7 +197,7 @@ func ParseQuestion(raw canon.Raw) (Question, error) {
 	var instructions string
 	var criteria canon.Raw
 	for _, m := range members {
-		switch m.Key {
+		switch m.Name {
 		case "type":
 			var name string
 			if name, err = text(m.Value); err == nil {
@@ -211,7 +211,7 @@ func ParseQuestion(raw canon.Raw) (Question, error) {
 			err = fmt.Errorf("is not a member of a question; type, instructions and criteria are")
 		}
 		if err != nil {
-			return Question{}, fmt.Errorf("question: %s: %w", m.Key, err)
+			return Question{}, fmt.Errorf("question: %s: %w", m.Name, err)
 		}
 	}
 	if t == "" {
@@ -279,7 +279,7 @@ func objectCriteria(raw canon.Raw) ([]Criterion, error) {
 	}
 	list := make([]Criterion, len(members))
 	for i, m := range members {
-		list[i].Label = m.Key
+		list[i].Label = m.Name
 		if kindOf(m.Value) == 'n' {
 			continue
 		}
@@ -300,9 +300,9 @@ func levelCriteria(raw canon.Raw) ([]Criterion, error) {
 	}
 	list := make([]Criterion, len(members))
 	for _, m := range members {
-		i, err := strconv.Atoi(m.Key)
-		if err != nil || i < 0 || i >= len(list) || strconv.Itoa(i) != m.Key {
-			return nil, fmt.Errorf("level %q is not one of 0 to %d; an object has no order, so give a list, lowest first", m.Key, len(list)-1)
+		i, err := strconv.Atoi(m.Name)
+		if err != nil || i < 0 || i >= len(list) || strconv.Itoa(i) != m.Name {
+			return nil, fmt.Errorf("level %q is not one of 0 to %d; an object has no order, so give a list, lowest first", m.Name, len(list)-1)
 		}
 		if list[i].Label, err = rendered(m.Value); err != nil {
 			return nil, err

@@ -2,7 +2,6 @@ package decision
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -88,21 +87,21 @@ func (r *Reader) row(input, gold canon.Raw, target bool) (Row, error) {
 	var state canon.Raw
 	for _, m := range members {
 		switch {
-		case m.Key == "state":
+		case m.Name == "state":
 			state = m.Value
-		case m.Key == "questions":
+		case m.Name == "questions":
 			row.Asked, err = r.questions(m.Value)
-		case m.Key == "lang":
+		case m.Name == "lang":
 			if kindOf(m.Value) != 'n' {
 				row.Lang, err = text(m.Value)
 			}
-		case m.Key == "target" && target:
+		case m.Name == "target" && target:
 			gold = m.Value
 		default:
 			err = errors.New("is not a member of a row")
 		}
 		if err != nil {
-			return Row{}, fmt.Errorf("%s: %w", m.Key, err)
+			return Row{}, fmt.Errorf("%s: %w", m.Name, err)
 		}
 	}
 	if row.State, err = State(state); err != nil {
@@ -133,14 +132,14 @@ func (r *Reader) questions(raw canon.Raw) ([]Asked, error) {
 	}
 	set := make([]Asked, len(members))
 	for i, m := range members {
-		if err := CheckKey(m.Key); err != nil {
+		if err := CheckKey(m.Name); err != nil {
 			return nil, err
 		}
 		q, err := ParseQuestion(m.Value)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", m.Key, err)
+			return nil, fmt.Errorf("%s: %w", m.Name, err)
 		}
-		set[i] = Asked{Key: m.Key, Question: q}
+		set[i] = Asked{Key: m.Name, Question: q}
 	}
 	slices.SortFunc(set, func(a, b Asked) int { return strings.Compare(a.Key, b.Key) })
 	if r.sets == nil || len(r.sets) >= maxSets {
@@ -174,23 +173,19 @@ func setTargets(asked []Asked, gold canon.Raw) error {
 		return err
 	}
 	for _, m := range members {
-		i := slices.IndexFunc(asked, func(a Asked) bool { return a.Key == m.Key })
+		i := slices.IndexFunc(asked, func(a Asked) bool { return a.Key == m.Name })
 		if i < 0 {
-			return fmt.Errorf("names %q, which is not asked", m.Key)
+			return fmt.Errorf("names %q, which is not asked", m.Name)
 		}
 		if k := kindOf(m.Value); k != '[' {
-			return fmt.Errorf("%s is %s; it must be a list of numbers", m.Key, kindName(k))
+			return fmt.Errorf("%s is %s; it must be a list of numbers", m.Name, kindName(k))
 		}
-		var p []*float64
-		if err := json.Unmarshal(m.Value, &p); err != nil || slices.Contains(p, nil) {
-			return fmt.Errorf("%s must be a list of numbers", m.Key)
-		}
-		target := make([]float64, len(p))
-		for j, v := range p {
-			target[j] = *v
+		var target []float64
+		if err := canon.Unmarshal(m.Value, &target); err != nil {
+			return fmt.Errorf("%s must be a list of numbers: %w", m.Name, err)
 		}
 		if err := CheckTarget(target, len(asked[i].Question.Options)); err != nil {
-			return fmt.Errorf("%s %w", m.Key, err)
+			return fmt.Errorf("%s %w", m.Name, err)
 		}
 		asked[i].Target = target
 	}
