@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/hanzoai/link/spool/durable"
 )
 
 // A Tensor is values to be written.
@@ -19,6 +21,30 @@ type Tensor struct {
 	DType DType // F32, F16 or BF16; empty means F32
 	Shape []int
 	Data  []float32 // as many as Shape says; not changed
+}
+
+// Write makes path hold the tensors as [Encode] writes them. The file appears
+// whole: until Write returns without an error, and after a crash or on a full
+// disk, what was at path before is still there. On return the new file is on
+// stable storage.
+func Write(path string, tensors []Tensor, meta map[string]string) error {
+	f, err := durable.Create(path)
+	if err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	return commit(f, tensors, meta)
+}
+
+// commit writes the tensors to f and commits it, or aborts it.
+func commit(f *durable.File, tensors []Tensor, meta map[string]string) error {
+	if err := Encode(f, tensors, meta); err != nil {
+		f.Abort()
+		return err
+	}
+	if err := f.Commit(); err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	return nil
 }
 
 // Encode writes tensors in the safetensors format. The wide ones come first (F32
