@@ -35,8 +35,8 @@ type Set struct {
 	Role    record.Role
 }
 
-// Open reads and verifies the build in dir.
-func Open(dir string) (*Build, error) { panic("data: unwritten") }
+// OpenBuild reads and verifies the build in dir.
+func OpenBuild(dir string) (*Build, error) { panic("data: unwritten") }
 
 // Role lists the sets attached in a role, by dataset id.
 func (b *Build) Role(role record.Role) []*Set { panic("data: unwritten") }

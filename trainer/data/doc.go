@@ -3,7 +3,7 @@
 //
 // # The way of a row
 //
-//	a file ── Import ──▶ a suite ── Stage ──▶ a build ── Open ──▶ rows ── NewPlan ──▶ steps
+//	a file ── Import ──▶ a suite ── Stage ──▶ a build ── OpenBuild ──▶ rows ── NewPlan ──▶ steps
 //
 // [Import] reads CSV, TSV or JSON Lines and writes an open suite: a folder
 // <out>/<suite> with dataset.json and items.ndjson. [Check] is its dry run. Each
@@ -11,7 +11,7 @@
 //
 // [Stage] seals suites into a build: a folder <stage>-<16 hex of the manifest's
 // hash> with manifest.json, barrier.json and one <dataset id>.ndjson for each
-// sealed dataset, items canonical and sorted by id (HIP-1334 §4.2). [Open]
+// sealed dataset, items canonical and sorted by id (HIP-1334 §4.2). [OpenBuild]
 // verifies every byte of it. [NewPlan] orders the rows of a build into steps.
 //
 // # What is kept apart
@@ -21,7 +21,7 @@
 // one group where the file names groups, share an example and never part. The
 // barrier leaves out of train and dev what also stands, in other words or under
 // another id, in a set that judges; it says what it left out and why. A row is
-// read for training only when its own purpose and its dataset's admit it: [Open]
+// read for training only when its own purpose and its dataset's admit it: [OpenBuild]
 // refuses a build that holds another with an error that is [ErrPurpose] and
 // names file, line and item, before it looks at anything else.
 //

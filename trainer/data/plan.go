@@ -1,6 +1,11 @@
 package data
 
-import "github.com/hanzoai/link/spool/canon"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hanzoai/link/spool/canon"
+)
 
 // A Size is what one row costs to compute.
 type Size struct {
@@ -19,38 +24,155 @@ type Budget struct {
 	Rows    int `json:"rows"`
 }
 
-// PlanConfig says how rows become steps. One of BatchTokens and BatchRows, or
-// both, is set.
+// PlanConfig says how rows become steps. BatchTokens, BatchRows or both are set.
 type PlanConfig struct {
-	Seed        uint64 `json:"seed"`
-	Epochs      int    `json:"epochs"`
-	BatchTokens int    `json:"batch_tokens"` // context tokens a step; a row over it is a step of its own; 0: no cap
-	BatchRows   int    `json:"batch_rows"`   // rows a step; 0: no cap
-	MaxSteps    int    `json:"max_steps"`    // 0: all epochs
-	Budget      Budget `json:"budget"`       // cannot change a result, and so is not part of the plan's hash
+	Seed        uint64
+	Epochs      int    // 1 or more
+	BatchTokens int    // context tokens a step; a row over it is a step of its own; 0: no cap
+	BatchRows   int    // rows a step; 0: no cap
+	MaxSteps    int    // 0: all epochs
+	Budget      Budget // cuts steps into micro-batches, which changes no result
 }
 
-// A Plan says which rows each step reads, in which order.
-type Plan struct{}
+// A Plan says which rows each step reads, in which order. It is a pure function
+// of the sizes and the configuration. Steps count from 1, epochs and rows from 0.
+//
+// An epoch reads every row once, in an order of its own. A step takes rows in
+// that order until the next would exceed its caps, and ends with its epoch, so
+// that the last step of an epoch may be small; fewer rows than a batch are one
+// step. A plan is safe for concurrent use.
+type Plan struct {
+	cfg    PlanConfig
+	sizes  []Size
+	orders []order // by epoch
+	steps  []span
+}
+
+// A span is the part of an epoch that one step reads.
+type span struct{ epoch, lo, hi int }
 
 // NewPlan plans the steps over rows of the given sizes.
-func NewPlan(sizes []Size, cfg PlanConfig) (*Plan, error) { panic("data: unwritten") }
+func NewPlan(sizes []Size, cfg PlanConfig) (*Plan, error) {
+	switch b := cfg.Budget; {
+	case len(sizes) == 0:
+		return nil, errors.New("plan: there are no rows to train on")
+	case cfg.Epochs < 1:
+		return nil, fmt.Errorf("plan: epochs is %d; it must be 1 or more", cfg.Epochs)
+	case cfg.BatchTokens < 0 || cfg.BatchRows < 0 || cfg.BatchTokens+cfg.BatchRows == 0:
+		return nil, fmt.Errorf("plan: batch_tokens is %d and batch_rows %d; one must be above 0 and neither below", cfg.BatchTokens, cfg.BatchRows)
+	case cfg.MaxSteps < 0:
+		return nil, fmt.Errorf("plan: max_steps is %d; it must be 0 or more", cfg.MaxSteps)
+	case b.Context < 0 || b.Options < 0 || b.Head < 0 || b.Rows < 0:
+		return nil, fmt.Errorf("plan: budget %+v has a cap below 0", b)
+	}
+	p := &Plan{cfg: cfg, sizes: sizes}
+	for epoch := range cfg.Epochs {
+		o := newOrder(cfg.Seed, uint64(epoch), len(sizes))
+		p.orders = append(p.orders, o)
+		lo, tokens := 0, 0
+		for i := range sizes {
+			t := sizes[o.at(i)].Context
+			full := cfg.BatchRows > 0 && i-lo == cfg.BatchRows ||
+				cfg.BatchTokens > 0 && tokens+t > cfg.BatchTokens
+			if i > lo && full {
+				p.steps = append(p.steps, span{epoch, lo, i})
+				lo, tokens = i, 0
+			}
+			tokens += t
+		}
+		p.steps = append(p.steps, span{epoch, lo, len(sizes)})
+		if cfg.MaxSteps > 0 && len(p.steps) >= cfg.MaxSteps {
+			p.steps = p.steps[:cfg.MaxSteps]
+			break
+		}
+	}
+	return p, nil
+}
 
 // Steps is how many steps the plan has.
-func (p *Plan) Steps() int { panic("data: unwritten") }
+func (p *Plan) Steps() int { return len(p.steps) }
 
-// Epoch is the epoch, from 0, that a step, from 1, belongs to.
-func (p *Plan) Epoch(step int) int { panic("data: unwritten") }
+// Epoch is the epoch that a step belongs to.
+func (p *Plan) Epoch(step int) int { return p.steps[step-1].epoch }
 
-// Rows are the rows of a step, from 1, in the order in which they are read.
-func (p *Plan) Rows(step int) []int { panic("data: unwritten") }
+// Rows are the rows of a step, in the order in which they are read.
+func (p *Plan) Rows(step int) []int {
+	s := p.steps[step-1]
+	rows := make([]int, 0, s.hi-s.lo)
+	for i := s.lo; i < s.hi; i++ {
+		rows = append(rows, p.orders[s.epoch].at(i))
+	}
+	return rows
+}
 
-// Micro cuts a step's rows into micro-batches, in order.
-func (p *Plan) Micro(step int) [][]int { panic("data: unwritten") }
+// Micro cuts a step's rows into micro-batches within the budget. Put together
+// they are Rows: a cut never reorders.
+func (p *Plan) Micro(step int) [][]int {
+	rows, b := p.Rows(step), p.cfg.Budget
+	var cut [][]int
+	var sum Size
+	sets := make(map[int]bool)
+	lo := 0
+	for i, row := range rows {
+		s := p.sizes[row]
+		if s.Set != 0 && sets[s.Set] {
+			s.Options = 0
+		}
+		over := b.Context > 0 && sum.Context+s.Context > b.Context ||
+			b.Options > 0 && sum.Options+s.Options > b.Options ||
+			b.Head > 0 && sum.Head+s.Head > b.Head ||
+			b.Rows > 0 && i-lo == b.Rows
+		if i > lo && over {
+			cut = append(cut, rows[lo:i:i])
+			lo, sum = i, Size{}
+			clear(sets)
+			s = p.sizes[row]
+		}
+		sum.Context += s.Context
+		sum.Options += s.Options
+		sum.Head += s.Head
+		sets[s.Set] = true
+	}
+	return append(cut, rows[lo:])
+}
 
-// JSON is the plan artifact: canonical JSON that, with the rows' ids in order,
-// fixes every step. ids[i] is the item of row i.
-func (p *Plan) JSON(ids []string) (canon.Raw, error) { panic("data: unwritten") }
+// JSON is the plan artifact: canonical JSON that, with the rows' item ids in
+// order, fixes every step. ids[i] is the item of row i. The budget is not in it.
+func (p *Plan) JSON(ids []string) (canon.Raw, error) {
+	if len(ids) != len(p.sizes) {
+		panic("data: Plan.JSON with other rows than were planned")
+	}
+	items, err := canon.Of(ids)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	counts := make([][]int, len(p.orders)) // rows of each step of each epoch
+	for _, s := range p.steps {
+		counts[s.epoch] = append(counts[s.epoch], s.hi-s.lo)
+	}
+	return canon.Marshal(struct {
+		Format      int        `json:"format"`
+		Order       string     `json:"order"`
+		Seed        uint64     `json:"seed"`
+		Epochs      int        `json:"epochs"`
+		BatchTokens int        `json:"batch_tokens"`
+		BatchRows   int        `json:"batch_rows"`
+		MaxSteps    int        `json:"max_steps"`
+		Rows        int        `json:"rows"`
+		ItemsHash   canon.Hash `json:"items_hash"`
+		Steps       int        `json:"steps"`
+		Counts      [][]int    `json:"counts"`
+	}{1, "feistel8-splitmix64", p.cfg.Seed, p.cfg.Epochs, p.cfg.BatchTokens, p.cfg.BatchRows,
+		p.cfg.MaxSteps, len(ids), items, len(p.steps), counts})
+}
 
-// BatchIDsHash is the _hash of the item ids of a step's rows, in order.
-func (p *Plan) BatchIDsHash(step int, ids []string) (canon.Hash, error) { panic("data: unwritten") }
+// BatchIDsHash is the _hash of the item ids of a step's rows, in order: a step
+// event's batch_ids_hash.
+func (p *Plan) BatchIDsHash(step int, ids []string) (canon.Hash, error) {
+	rows := p.Rows(step)
+	batch := make([]string, len(rows))
+	for i, row := range rows {
+		batch[i] = ids[row]
+	}
+	return canon.Of(batch)
+}
