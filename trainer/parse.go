@@ -84,8 +84,12 @@ func (s *Stage) fill() {
 		s.Output.Name = s.Stage
 	}
 	for i := range s.Takes {
-		if s.Takes[i].Times == 0 {
-			s.Takes[i].Times = 1
+		t := &s.Takes[i]
+		if t.Times == 0 {
+			t.Times = 1
+		}
+		if string(t.Criteria) == "null" {
+			t.Criteria = nil
 		}
 	}
 }
@@ -119,8 +123,11 @@ var refused = map[string]refusal{
 	"grace":           {[]string{"60"}, unpublished},
 	"budget.evidence": {[]string{"16384"}, unpublished},
 
+	"licenses": {[]string{`["GREEN","YELLOW","RED"]`, "null"}, "a build here takes every license it is given"},
+	"lang":     {[]string{"null"}, unpublished},
+	"sources":  {[]string{"null", "[]"}, "name each suite in takes"},
+
 	"revision": {[]string{"null", `""`}, "name the base's folder in init.dir"},
-	"manifest": {[]string{"null", `""`}, "the build is made of the takes"},
 	"terms":    {[]string{"null", "[]"}, "write it as objective.terms"},
 	"gate":     {[]string{"null"}, notYet},
 	"from":     {[]string{"null"}, notYet},
@@ -350,6 +357,14 @@ func (s *Stage) checkSuites() error {
 				return fmt.Errorf("%s: %s is named twice", list.name, suite)
 			}
 		}
+	}
+	for _, suite := range s.Official {
+		if !taken[suite] {
+			return fmt.Errorf("official: %q is in no take", suite)
+		}
+	}
+	if f := s.Fractions; f != nil && (f.Train < 0 || f.Dev < 0 || f.Test < 0 || f.Train+f.Dev+f.Test != 100) {
+		return fmt.Errorf("fractions: %d, %d and %d are not percents that add to 100", f.Train, f.Dev, f.Test)
 	}
 	for _, suite := range s.Evaluation.Suites {
 		if slices.Contains(s.Protect.Suites, suite) {

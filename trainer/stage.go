@@ -9,8 +9,11 @@ type Stage struct {
 	Stage      string     `json:"stage"`      // its name: ^[a-z0-9][a-z0-9._-]{0,63}$
 	BaseModel  string     `json:"base_model"` // "kai"
 	Init       Init       `json:"init"`
-	Takes      []Take     `json:"takes"`   // the data, one suite each
-	Dataset    *Dataset   `json:"dataset"` // null, or this stage's own build by name
+	Takes      []Take     `json:"takes"`     // the data, one suite each
+	Official   []string   `json:"official"`  // suites whose train rows skip the near-duplicate rule
+	Fractions  *Fractions `json:"fractions"` // how rows without a split are divided; null: 70, 10, 20
+	Manifest   string     `json:"manifest"`  // "<build>/manifest.json" pins the build; "": whatever the takes give
+	Dataset    *Dataset   `json:"dataset"`   // null, or this stage's own build by name
 	Objective  Objective  `json:"objective"`
 	Adaptation Adaptation `json:"adaptation"`
 	Frozen     []string   `json:"frozen"` // prefixes of parameter names that "full" leaves alone
@@ -50,6 +53,13 @@ type Stage struct {
 type Init struct {
 	Dir   string `json:"dir"`   // a Kai checkpoint's folder, relative to the stage file
 	Stage string `json:"stage"` // the stage that made it, "" when unknown
+}
+
+// Fractions divide rows whose file does not say their purpose, in percent.
+type Fractions struct {
+	Train int `json:"train"`
+	Dev   int `json:"dev"`
+	Test  int `json:"test"`
 }
 
 // Dataset is HIP-1333's way to name the data. Only stage:<this stage> runs here.

@@ -1,0 +1,149 @@
+package trainer
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const triage = `{
+  "stage": "triage",
+  "init": {"dir": "../base"},
+  "takes": [{"suite": "tickets", "file": "tickets.csv", "state": ["text"], "label": "team", "instructions": "which team"},
+            {"suite": "typed", "rows": 0}],
+  "protect": {"suites": ["typed"], "budget": {"accuracy": 0.02, "ece": 0.03}},
+  "evaluation": {"suites": ["tickets"]}
+}`
+
+// TestParseStage: what a file leaves out is filled in by its adaptation, and the
+// config artifact reads back to an equal stage.
+func TestParseStage(t *testing.T) {
+	for _, tt := range []struct {
+		mode   string
+		lrHead float64
+		decay  float64
+		epochs int
+	}{{"full", 2e-4, .01, 3}, {"auto", 2e-4, .01, 3}, {"readout", 1e-3, 0, 200}} {
+		src := strings.Replace(triage, "{", `{"adaptation": {"mode": "`+tt.mode+`"},`, 1)
+		s, err := ParseStage([]byte(src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.LRHead != tt.lrHead || s.WeightDecay != tt.decay || s.Epochs != tt.epochs || s.Clip != 1 || s.Seed != 1 || s.Output.Name != "triage" {
+			t.Errorf("%s: %+v, want kai.md's defaults", tt.mode, s)
+		}
+		config, err := s.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := ParseStage(config)
+		if err != nil {
+			t.Fatalf("reading the config back: %v", err)
+		}
+		if d := cmp.Diff(s, again, cmpopts.EquateEmpty()); d != "" {
+			t.Errorf("%s: the config reads back differently:\n%s", tt.mode, d)
+		}
+	}
+}
+
+// TestPublishedStage: Kai's own published stage file is accepted as it stands,
+// less the note of where it was found and the list
+// of sources.
+func TestPublishedStage(t *testing.T) {
+	b, err := os.ReadFile("../test/vectors/kai-stage-spec.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseStage(b); err == nil || !strings.Contains(err.Error(), "_source") {
+		t.Errorf("ParseStage = %v, want _source refused", err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	delete(doc, "_source")
+	delete(doc, "sources") // refused: a build here is made of its takes
+	if b, err = json.Marshal(doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ParseStage(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.LREncoder != 1.5e-5 || s.LRHead != 5e-5 || s.Epochs != 1 || s.TopK != 160 || len(s.Takes) != 8 || s.Takes[1].Times != 2 || *s.Takes[3].Rows != 11000 {
+		t.Errorf("ParseStage = %+v, want the published values", s)
+	}
+}
+
+// TestStageRefuses: each refusal names the field and what to do.
+func TestStageRefuses(t *testing.T) {
+	for _, tt := range []struct{ name, old, new, want string }{
+		{"misspelt", `"protect"`, `"protct"`, "did you mean protect?"},
+		{"swapped letters", `"stage": "triage"`, `"satge": "triage"`, "did you mean stage?"},
+		{"misspelt inside", `"accuracy"`, `"acuracy"`, "protect.budget.acuracy is not a field: did you mean accuracy?"},
+		{"misspelt in a list", `"label"`, `"lable"`, "takes.lable is not a field: did you mean label?"},
+		{"other case", `"stage": "triage"`, `"Stage": "triage"`, "did you mean stage?"},
+		{"nothing like it", `"stage": "triage"`, `"wavelength": 3`, "known are"},
+		{"twice", `"stage": "triage"`, `"stage": "triage", "stage": "b"`, "stage"},
+		{"unpublished", `"stage"`, `"mixed": 0.1, "stage"`, "mixed: 0.1 is refused: its meaning is not published"},
+		{"unpublished inside", `"stage"`, `"retrieval": {"wide": 2, "whole": 0.2}, "stage"`, "not published"},
+		{"lora", `"stage"`, `"adaptation": {"mode": "lora"}, "stage"`, "adaptation.mode: lora is not run here yet"},
+		{"rank", `"stage"`, `"adaptation": {"mode": "full", "rank": 8}, "stage"`, "adaptation.rank"},
+		{"no such mode", `"stage"`, `"adaptation": {"mode": "ful"}, "stage"`, `"ful" is not an adaptation`},
+		{"projection", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"strength": 0.5}`, "protect.projection"},
+		{"projection by default", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {}`, "protect.projection"},
+		{"distillation", `"suites": ["typed"]`, `"suites": ["typed"], "distillation": true`, "protect.distillation"},
+		{"term", `"stage"`, `"objective": {"terms": [{"kind": "consistency", "weight": 0.5}]}, "stage"`, "consistency is not run here yet"},
+		{"type", `"stage"`, `"epochs": "3", "stage"`, "epochs: want a whole number"},
+		{"fraction", `"stage"`, `"epochs": 1.5, "stage"`, "epochs: want a whole number"},
+		{"range", `"stage"`, `"warmup": 1.5, "stage"`, "warmup: 1.5 is outside [0, 1]"},
+		{"negative seed", `"stage"`, `"seed": -1, "stage"`, "seed"},
+		{"bad name", `"stage": "triage"`, `"stage": "Triage!"`, "stage:"},
+		{"no takes", `"takes": [`, `"takes": [], "frozen": [`, ""},
+		{"protects what no take has", `"suites": ["typed"]`, `"suites": ["absent"]`, `"absent" is in no take`},
+		{"both", `"suites": ["tickets"]`, `"suites": ["typed"]`, "must either hold or improve"},
+		{"budget of nothing", `"suites": ["typed"], "budget"`, `"budget"`, "bounds nothing"},
+		{"output", `"stage"`, `"output": {"kind": "merged"}, "stage"`, "output.kind: merged is not run here yet"},
+		{"data elsewhere", `"stage"`, `"dataset": {"uri": "hf://a/b"}, "stage"`, "dataset.uri"},
+		{"not an object", triage, `[]`, ""},
+		{"not JSON", triage, `{"stage": `, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			src := strings.Replace(triage, tt.old, tt.new, 1)
+			if src == triage {
+				t.Fatalf("%q is not in the file", tt.old)
+			}
+			_, err := ParseStage([]byte(src))
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "stage file: ") {
+				t.Errorf("ParseStage = %v, want an error with %q", err, tt.want)
+			}
+		})
+	}
+	for _, ok := range []string{`"mixed": 0.05,`, `"retrieval": {"wide": 1.0, "whole": 0.2},`, `"lang": null,`} {
+		if _, err := ParseStage([]byte(strings.Replace(triage, "{", "{"+ok, 1))); err != nil {
+			t.Errorf("with %s: %v, want the published default accepted", ok, err)
+		}
+	}
+}
+
+func FuzzParseStage(f *testing.F) {
+	f.Add([]byte(triage))
+	f.Add([]byte(`{"stage":"a","takes":[{"suite":"b"}],"protect":null,"adaptation":null,"budget":{"ctx":1}}`))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		s, err := ParseStage(src)
+		if err != nil {
+			return
+		}
+		config, err := s.Config()
+		if err != nil {
+			t.Fatalf("Config of an accepted stage: %v", err)
+		}
+		if _, err := ParseStage(config); err != nil {
+			t.Fatalf("the config of an accepted stage is refused: %v\n%s", err, config)
+		}
+	})
+}
