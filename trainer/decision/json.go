@@ -64,6 +64,27 @@ func quoteAll(list []string) []byte {
 	return b
 }
 
+// An objectWriter puts canonical members together; they are added in code-point
+// order of their names.
+type objectWriter struct {
+	b     []byte
+	empty bool
+}
+
+func newObject() *objectWriter { return &objectWriter{b: []byte{'{'}, empty: true} }
+
+func (o *objectWriter) add(name string, value canon.Raw) {
+	if !o.empty {
+		o.b = append(o.b, ',')
+	}
+	o.empty = false
+	o.b = append(o.b, quote(name)...)
+	o.b = append(o.b, ':')
+	o.b = append(o.b, value...)
+}
+
+func (o *objectWriter) close() canon.Raw { return append(o.b, '}') }
+
 // kindOf is the first byte of a JSON value, '0' for any number, 't' for true
 // and false; 0 for nothing.
 func kindOf(raw canon.Raw) byte {

@@ -18,7 +18,7 @@
 //
 // The caller's order of a list is the list's. Of an object it is the order in
 // which the members are written; canonical JSON sorts them, so a target must be
-// brought to that order when a question is stored, which [Payload] does. A
+// brought to that order when a question is stored, which [Questions] does. A
 // noul's order is always false, true.
 //
 // # Text
@@ -34,7 +34,6 @@
 package decision
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -399,34 +398,30 @@ func (q Question) JSON() (raw canon.Raw, order []int) {
 	for i := range order {
 		order[i] = i
 	}
-	var criteria bytes.Buffer
+	var criteria canon.Raw
 	switch {
 	case q.Type == Choice && !q.described():
-		criteria.Write(quoteAll(q.Labels()))
+		criteria = quoteAll(q.Labels())
 	case q.Type == Score:
 		levels := make([]string, len(q.Options))
 		for i, o := range q.Options {
 			levels[i] = strings.TrimPrefix(o.Text, "level "+o.Key+": ")
 		}
-		criteria.Write(quoteAll(levels))
+		criteria = quoteAll(levels)
 	default:
 		slices.SortFunc(order, func(a, b int) int { return strings.Compare(q.Options[a].Key, q.Options[b].Key) })
-		for i, j := range order {
-			o := q.Options[j]
-			sep := byte(',')
-			if i == 0 {
-				sep = '{'
-			}
-			criteria.WriteByte(sep)
-			criteria.Write(quote(o.Key))
-			criteria.WriteByte(':')
-			criteria.Write(quote(strings.TrimPrefix(strings.TrimPrefix(o.Text, strings.TrimSpace(o.Key)), ": ")))
+		described := newObject()
+		for _, i := range order {
+			o := q.Options[i]
+			described.add(o.Key, quote(strings.TrimPrefix(strings.TrimPrefix(o.Text, strings.TrimSpace(o.Key)), ": ")))
 		}
-		criteria.WriteByte('}')
+		criteria = described.close()
 	}
-	raw = fmt.Appendf(nil, `{"criteria":%s,"instructions":%s,"type":%s}`,
-		criteria.Bytes(), quote(q.Instructions), quote(string(q.Type)))
-	return raw, order
+	whole := newObject()
+	whole.add("criteria", criteria)
+	whole.add("instructions", quote(q.Instructions))
+	whole.add("type", quote(string(q.Type)))
+	return whole.close(), order
 }
 
 // described reports whether any option has more to its text than its label.

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -192,57 +191,31 @@ func setTargets(asked []Asked, gold canon.Raw) error {
 	return nil
 }
 
-// Payload writes what [ParseRow] reads, in canonical JSON, for a state given as
-// JSON. A target follows its options into the order in which they are stored.
-// gold is null when no question has a target.
-func Payload(state canon.Raw, asked []Asked, lang string) (input, gold canon.Raw, err error) {
-	if _, err := State(state); err != nil {
-		return nil, nil, err
-	}
-	body, err := canon.Canonicalize(state)
-	if err != nil {
-		return nil, nil, fmt.Errorf("state: %w", err)
-	}
-	questions, gold, err := writeAsked(asked)
-	if err != nil {
-		return nil, nil, err
-	}
-	return writeInput(body, questions, lang), gold, nil
-}
-
-// writeInput puts canonical parts together, members in canonical order.
-func writeInput(state, questions canon.Raw, lang string) canon.Raw {
-	var b bytes.Buffer
-	b.Grow(len(state) + len(questions) + len(lang) + 40)
-	b.WriteByte('{')
+// Input writes the input that [ParseRow] reads from its canonical parts: a state,
+// and questions as [Questions] writes them. lang may be empty.
+func Input(state, questions canon.Raw, lang string) canon.Raw {
+	o := newObject()
 	if lang != "" {
-		b.WriteString(`"lang":`)
-		b.Write(quote(lang))
-		b.WriteByte(',')
+		o.add("lang", quote(lang))
 	}
-	b.WriteString(`"questions":`)
-	b.Write(questions)
-	b.WriteString(`,"state":`)
-	b.Write(state)
-	b.WriteByte('}')
-	return b.Bytes()
+	o.add("questions", questions)
+	o.add("state", state)
+	return o.close()
 }
 
-// writeAsked writes the questions and their targets, by key.
-func writeAsked(asked []Asked) (questions, gold canon.Raw, err error) {
+// Questions writes questions and their targets as [ParseRow] reads them, in
+// canonical JSON. A target follows its options into the order in which they are
+// stored. gold is null when no question has a target.
+func Questions(asked []Asked) (questions, gold canon.Raw, err error) {
+	if len(asked) == 0 {
+		return nil, nil, errors.New("questions: none is asked")
+	}
 	asked = slices.Clone(asked)
 	slices.SortFunc(asked, func(a, b Asked) int { return strings.Compare(a.Key, b.Key) })
-	var qs, gs bytes.Buffer
-	for i, a := range asked {
-		sep := byte(',')
-		if i == 0 {
-			sep = '{'
-		}
+	qs, gs := newObject(), newObject()
+	for _, a := range asked {
 		raw, order := a.Question.JSON()
-		qs.WriteByte(sep)
-		qs.Write(quote(a.Key))
-		qs.WriteByte(':')
-		qs.Write(raw)
+		qs.add(a.Key, raw)
 		if a.Target == nil {
 			continue
 		}
@@ -250,31 +223,19 @@ func writeAsked(asked []Asked) (questions, gold canon.Raw, err error) {
 			return nil, nil, fmt.Errorf("target: %s %w", a.Key, err)
 		}
 		target := make([]float64, len(order))
-		for j, k := range order {
-			target[j] = a.Target[k]
+		for i, j := range order {
+			target[i] = a.Target[j]
 		}
 		b, err := canon.Marshal(target)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, fmt.Errorf("target: %s: %w", a.Key, err)
 		}
-		sep = ','
-		if gs.Len() == 0 {
-			sep = '{'
-		}
-		gs.WriteByte(sep)
-		gs.Write(quote(a.Key))
-		gs.WriteByte(':')
-		gs.Write(b)
+		gs.add(a.Key, b)
 	}
-	if qs.Len() == 0 {
-		return nil, nil, errors.New("questions: none is asked")
+	if gs.empty {
+		return qs.close(), canon.Raw("null"), nil
 	}
-	qs.WriteByte('}')
-	if gs.Len() == 0 {
-		return qs.Bytes(), canon.Raw("null"), nil
-	}
-	gs.WriteByte('}')
-	return qs.Bytes(), gs.Bytes(), nil
+	return qs.close(), gs.close(), nil
 }
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
