@@ -40,21 +40,37 @@
 package kai
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/hanzoai/link/kernels"
+	"github.com/hanzoai/link/trainer/tokenizer"
 )
 
 // Model is the encoder, the head and the readouts of one checkpoint, on one
 // device.
 type Model struct {
 	Config Config
-	// Budget bounds one pack of rows or option texts; see [Budget]. It changes
-	// speed and memory and not a bit of any result.
+	// Budget bounds one pack of rows or option texts. It changes speed and memory
+	// and not a bit of any result.
 	Budget Budget
 	// SHA256 is the address of model.safetensors as it was loaded or last saved,
-	// 64 hex; empty for a model that has not been saved.
+	// 64 hex; empty when the weights are those of no file: after [Init] and after
+	// a [Model.Step].
 	SHA256 string
 
-	dev kernels.Device
+	dev       kernels.Device
+	arena     arena
+	hf        hfConfig
+	tokenizer *tokenizer.Tokenizer
+	cls, sep  int32 // what starts and ends a text
+
+	params  params
+	encoder *encoder
+	head    *head
+	version int // counts what may have changed the weights
+
+	readouts map[string]*Readout
 }
 
 // Budget bounds what is computed at once. A single row or text larger than a
@@ -66,5 +82,85 @@ type Budget struct {
 	Rows    int // questions
 }
 
-// DefaultBudget fits a small encoder in about a gigabyte.
+// DefaultBudget keeps the working memory of a small encoder near a gigabyte.
 var DefaultBudget = Budget{Context: 4096, Options: 4096, Head: 8192, Rows: 128}
+
+// build makes a model of a config, its weights zero.
+func build(c Config, tok *tokenizer.Tokenizer, dev kernels.Device) (*Model, error) {
+	hf, err := parseHF(c.Encoder)
+	if err != nil {
+		return nil, err
+	}
+	if c.MaxLen > hf.Positions {
+		return nil, fmt.Errorf("max_len is %d, but the encoder has %d positions", c.MaxLen, hf.Positions)
+	}
+	if c.OptionLen > hf.Positions {
+		return nil, fmt.Errorf("option_len is %d, but the encoder has %d positions", c.OptionLen, hf.Positions)
+	}
+	if n := tok.VocabSize(); n > hf.Vocab {
+		return nil, fmt.Errorf("the tokenizer has %d tokens, but the encoder embeds %d: they do not belong together", n, hf.Vocab)
+	}
+	m := &Model{Config: c, Budget: DefaultBudget, dev: dev, arena: arena{dev: dev},
+		hf: hf, tokenizer: tok, readouts: make(map[string]*Readout)}
+	if m.cls, m.sep, err = ends(hf, tok); err != nil {
+		return nil, err
+	}
+	m.encoder = newEncoder(hf, &m.params)
+	m.head = newHead(hf.Width, c.RetrievalDim, c.HeadLayers, &m.params)
+	m.params.alloc(dev)
+	return m, nil
+}
+
+// ends finds what starts and ends a text: the ids that the encoder's config
+// names, or else the tokenizer's own.
+func ends(hf hfConfig, tok *tokenizer.Tokenizer) (cls, sep int32, err error) {
+	cls, okCLS := tok.CLS()
+	sep, okSEP := tok.SEP()
+	if hf.CLS != nil {
+		cls, okCLS = *hf.CLS, true
+	}
+	if hf.SEP != nil {
+		sep, okSEP = *hf.SEP, true
+	}
+	if !okCLS || !okSEP {
+		return 0, 0, errors.New("neither the encoder's config (cls_token_id, sep_token_id) nor the tokenizer names the tokens that start and end a text")
+	}
+	for _, id := range []int32{cls, sep} {
+		if id < 0 || int(id) >= hf.Vocab {
+			return 0, 0, fmt.Errorf("token id %d is outside the encoder's vocabulary of %d", id, hf.Vocab)
+		}
+	}
+	return cls, sep, nil
+}
+
+// Device is the device that the model computes on.
+func (m *Model) Device() kernels.Device { return m.dev }
+
+// Tokenizer is the model's tokenizer.
+func (m *Model) Tokenizer() *tokenizer.Tokenizer { return m.tokenizer }
+
+// Width is d, the width of a state.
+func (m *Model) Width() int { return m.encoder.d }
+
+// Params returns every parameter of the encoder and the head, sorted by name.
+func (m *Model) Params() []*Param { return m.params.list }
+
+// Train allocates gradients for every parameter that frozen does not refuse, and
+// must come before the first [Model.Step]. Calling it again chooses again.
+func (m *Model) Train(frozen func(name string) bool) { m.params.train(m.dev, frozen) }
+
+// Frozen is the usual choice for [Model.Train]: the token embeddings stay as
+// they are, unless the model was initialised from nothing.
+func (m *Model) Frozen(name string) bool {
+	if name != embeddings[m.hf.ModelType] {
+		return false
+	}
+	_, fromNothing := m.fromNothing()
+	return !fromNothing
+}
+
+// embeddings names the token embeddings of each family.
+var embeddings = map[string]string{
+	"bert":       "encoder.embeddings.word_embeddings.weight",
+	"modernbert": "encoder.embeddings.tok_embeddings.weight",
+}
