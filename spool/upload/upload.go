@@ -1,0 +1,288 @@
+// Package upload sends a spool to the control plane.
+//
+// It reads what the spool holds and the server has not acknowledged, and sends
+// it in an order in which the server can accept it: artifacts, parents first;
+// datasets, whose items are artifacts; gates; then each run's events, in seq
+// order, at most [api.MaxEvents] a call (HIP-1334 §13.4, facts §0). An
+// acknowledgement is written to the spool after the server's 2xx and never
+// before, so that a crash at any point costs a repetition, which the server
+// answers as one: every write of the wire may be sent again.
+//
+// # Failures
+//
+// The network, a timeout, 408, 429 and 5xx are waited out: 1 s, doubling to 60 s,
+// with up to a quarter more at random so that many machines do not return at
+// once, and never less than a Retry-After; without limit, until the context ends.
+// Every call has a deadline, and sending an artifact one on its progress, so that
+// a server that accepts and then says nothing is a failure like any other.
+//
+// 413 halves what is sent in one call. Any other refusal of an object is final:
+// it stops that run, or the runs that name that object, and is reported; the
+// others go on. A run that was stopped is tried again by the next Uploader.
+//
+// A missing or refused token and a spool that belongs to another org stop
+// everything, since nothing could be sent: [ErrSignIn], [spool.ErrForeign].
+//
+// Nobody waits for an Uploader but who calls it: producers write to the spool and
+// do not know of it. Several may send one spool; the server sees repetitions.
+package upload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/hanzoai/link/control/api"
+	"github.com/hanzoai/link/spool"
+)
+
+// The back-off of HIP-1334 §13.4.
+const (
+	firstWait = time.Second
+	lastWait  = 60 * time.Second
+)
+
+// ErrSignIn reports that the server does not accept the token.
+var ErrSignIn = errors.New("not signed in")
+
+// Config is what an Uploader works with. Spool and Client are required.
+type Config struct {
+	Spool  *spool.Spool
+	Client *api.Client
+
+	// Log gets one line for each wait and each refusal; nil means none.
+	Log *slog.Logger
+
+	// Poll is how often Run looks for what is new; 0 means 2 s.
+	Poll time.Duration
+
+	// Stall is how long an artifact's upload may make no progress; 0 means 60 s.
+	Stall time.Duration
+}
+
+// An Uploader sends one spool. It is used by one goroutine at a time.
+type Uploader struct {
+	spool  *spool.Spool
+	client *api.Client
+	log    *slog.Logger
+	poll   time.Duration
+	stall  time.Duration
+	sleep  func(context.Context, time.Duration) error
+
+	streams map[string]*stream
+	refused map[string]Refusal // by its subject
+	report  Report
+}
+
+// New returns an Uploader for c.
+func New(c Config) *Uploader {
+	u := &Uploader{
+		spool: c.Spool, client: c.Client, log: c.Log, poll: c.Poll, stall: c.Stall, sleep: sleep,
+		streams: make(map[string]*stream), refused: make(map[string]Refusal),
+	}
+	if u.log == nil {
+		u.log = slog.New(slog.DiscardHandler)
+	}
+	if u.poll == 0 {
+		u.poll = 2 * time.Second
+	}
+	if u.stall == 0 {
+		u.stall = 60 * time.Second
+	}
+	return u
+}
+
+// A Report says what was acknowledged since the Uploader was made.
+type Report struct {
+	Artifacts, Datasets, Gates, Events int
+
+	// Refused is what the server will not take, and what is therefore held
+	// back, in the order it was found.
+	Refused []Refusal
+}
+
+// A Refusal is one object that stays here.
+type Refusal struct {
+	Subject string // "run NAME", "artifact ADDRESS", "dataset ID", "gate HASH"
+	Seq     uint64 // of a run: the first event that was not accepted; else 0
+	Err     error
+}
+
+func (r Refusal) String() string {
+	if r.Seq > 0 {
+		return fmt.Sprintf("%s stopped at seq %d: %v", r.Subject, r.Seq, r.Err)
+	}
+	return fmt.Sprintf("%s: %v", r.Subject, r.Err)
+}
+
+// Drain sends all that is unacknowledged and returns when nothing is left to
+// send but what was refused. Its error says that it could not go on: the context
+// ended, the token was refused, the spool is another org's, the disk failed. What
+// was sent until then is acknowledged and in the report.
+func (u *Uploader) Drain(ctx context.Context) (Report, error) {
+	for {
+		sent, err := u.pass(ctx)
+		if err != nil || !sent {
+			return u.report, err
+		}
+	}
+}
+
+// Run sends what there is and what is added, until ctx ends, and returns what it
+// did. A failure that ends Drain is logged here and tried again a minute later.
+func (u *Uploader) Run(ctx context.Context) Report {
+	for {
+		wait := u.poll
+		if _, err := u.Drain(ctx); err != nil && ctx.Err() == nil {
+			u.log.Error("cannot send the spool; the run goes on and is recorded", "err", err)
+			wait = lastWait
+		}
+		if u.sleep(ctx, wait) != nil {
+			return u.report
+		}
+	}
+}
+
+// pass sends what is unacknowledged now. It reports whether anything was.
+func (u *Uploader) pass(ctx context.Context) (sent bool, err error) {
+	work, err := u.plan()
+	if err != nil || work.empty() {
+		return false, err
+	}
+	var id api.Identity
+	err = u.try(ctx, "whoami", func(ctx context.Context) (err error) {
+		id, err = u.client.Whoami(ctx)
+		return err
+	})
+	if err != nil {
+		return false, u.fatal(err)
+	}
+	if err := u.spool.FileUnder(id.Owner, id.Project); err != nil {
+		return false, err
+	}
+	before := u.report
+	for _, a := range work.artifacts {
+		if err := u.settle("artifact "+string(a.SHA256), 0, u.sendArtifact(ctx, a)); err != nil {
+			return false, err
+		}
+	}
+	for _, d := range work.datasets {
+		if err := u.settle("dataset "+d.ID, 0, u.sendDataset(ctx, d)); err != nil {
+			return false, err
+		}
+	}
+	for _, g := range work.gates {
+		if err := u.settle("gate "+string(g.hash), 0, u.sendGate(ctx, g)); err != nil {
+			return false, err
+		}
+	}
+	for _, s := range work.streams {
+		err := u.sendRun(ctx, s)
+		if err := u.settle("run "+s.run, s.next(), err); err != nil {
+			return false, err
+		}
+	}
+	after := u.report
+	return after.Artifacts > before.Artifacts || after.Datasets > before.Datasets ||
+		after.Gates > before.Gates || after.Events > before.Events, nil
+}
+
+// settle takes the outcome of sending one object: a refusal is kept and nil is
+// returned; an error that concerns everything is returned.
+func (u *Uploader) settle(subject string, seq uint64, err error) error {
+	if err == nil {
+		return nil
+	}
+	if !final(err) {
+		return u.fatal(err)
+	}
+	if p, ok := errors.AsType[*api.Problem](err); ok && p.Seq > 0 {
+		seq = p.Seq
+	}
+	r := Refusal{Subject: subject, Seq: seq, Err: err}
+	u.refused[subject] = r
+	u.report.Refused = append(u.report.Refused, r)
+	u.log.Warn("refused", "subject", subject, "seq", seq, "err", err)
+	return nil
+}
+
+// errHeld is why something is not sent: what it needs was refused.
+var errHeld = errors.New("held back")
+
+// final reports whether err concerns one object and will not pass.
+func final(err error) bool {
+	if errors.Is(err, spool.ErrCorrupt) || errors.Is(err, errHeld) {
+		return true
+	}
+	p, ok := errors.AsType[*api.Problem](err)
+	if !ok || p.Status == http.StatusUnauthorized {
+		return false
+	}
+	// A 4xx without a code of ours, and no code for its route, is somebody
+	// else's server.
+	return p.Status/100 == 4 && !(p.Code == "" && (p.Status == http.StatusNotFound || p.Status == http.StatusMethodNotAllowed))
+}
+
+// fatal says what to do about an error that stops everything.
+func (u *Uploader) fatal(err error) error {
+	p, ok := errors.AsType[*api.Problem](err)
+	switch {
+	case !ok:
+		return err
+	case p.Status == http.StatusUnauthorized:
+		return fmt.Errorf("%w at %s: %w; put a token it knows in the file that HANZO_TOKEN_FILE names (default ~/.hanzo/token)", ErrSignIn, u.client.Base, err)
+	default:
+		return fmt.Errorf("%w; is %s a control plane?", err, u.client.Base)
+	}
+}
+
+// try makes a call until it is answered for good, waiting as the package says.
+func (u *Uploader) try(ctx context.Context, what string, call func(context.Context) error) error {
+	for wait := firstWait; ; wait = min(2*wait, lastWait) {
+		err := call(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+		}
+		again, after := retryable(err)
+		if !again {
+			return err
+		}
+		d := max(wait+rand.N(wait/4), after)
+		u.log.Info("waiting for the control plane", "call", what, "wait", d.Round(time.Millisecond), "err", err)
+		if u.sleep(ctx, d) != nil {
+			return fmt.Errorf("%s: %w; the last try: %w", what, context.Cause(ctx), err)
+		}
+	}
+}
+
+// retryable is api.Retryable with what happens on our side of a call: a stalled
+// upload, and bytes that our own disk does not give.
+func retryable(err error) (bool, time.Duration) {
+	if errors.Is(err, errStalled) {
+		return true, 0
+	}
+	if _, ok := errors.AsType[*fs.PathError](err); ok || errors.Is(err, spool.ErrCorrupt) {
+		return false, 0
+	}
+	return api.Retryable(err)
+}
+
+// sleep waits for d or for the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
