@@ -81,12 +81,16 @@ func (c *Client) SealDataset(ctx context.Context, id string) (record.Dataset, er
 }
 
 // RegisterArtifact registers a. With content (at most MaxInline bytes, as
-// a.Compression says) the artifact is stored at once; with nil the answer says
-// stored or holds a grant for [Client.Upload].
+// a.Compression says) the artifact is stored at once, and an empty a.SHA256 is
+// taken from it; with nil the answer says stored or holds a grant for
+// [Client.Upload].
 func (c *Client) RegisterArtifact(ctx context.Context, a record.Artifact, content []byte) (Registered, error) {
 	in := Registration{
-		SHA256: a.SHA256, Kind: a.Kind, MediaType: a.MediaType, SchemaVersion: a.SchemaVersion, Purpose: a.Purpose,
+		Kind: a.Kind, MediaType: a.MediaType, SchemaVersion: a.SchemaVersion, Purpose: a.Purpose,
 		Size: a.Size, CompressedSize: a.CompressedSize, Compression: a.Compression, Producer: a.Producer, Parents: a.Parents,
+	}
+	if a.SHA256 != "" {
+		in.SHA256 = &a.SHA256
 	}
 	if content != nil {
 		s := base64.StdEncoding.EncodeToString(content)
@@ -140,6 +144,7 @@ func (c *Client) put(ctx context.Context, u Upload, r io.Reader) error {
 		return fmt.Errorf("%s: %w", call, withoutURL(err))
 	}
 	req.ContentLength = int64(u.Size)
+	req.Header.Set("Expect", "100-continue") // a refusal comes before the bytes
 	if u.Size == 0 {
 		req.Body = http.NoBody
 	}

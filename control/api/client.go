@@ -23,6 +23,7 @@ const (
 	callTimeout = 60 * time.Second // a whole call, so that a server that never answers costs this much
 	uploadFloor = 64 << 10         // bytes a second below which an upload is given up
 	maxAnswer   = 64 << 20         // bytes of one JSON answer
+	largeBody   = 1 << 20          // a body over it is sent once the server agrees to read it, so that a refusal is heard
 )
 
 // Client calls a control plane. It retries nothing: [Retryable] says which
@@ -164,6 +165,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if len(body) > largeBody {
+		req.Header.Set("Expect", "100-continue")
 	}
 	resp, err := c.client().Do(req)
 	if err != nil {

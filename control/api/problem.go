@@ -1,13 +1,15 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
 )
 
-// Code names why a request was refused. The set is closed: HIP-1334's codes and
-// those that any HTTP service needs.
+// Code names why a request was refused. The set is closed: HIP-1334's codes, those
+// that any HTTP service needs, and, for the rules of an event, those of package
+// event, whose refusals bring their status along.
 type Code string
 
 const (
@@ -22,6 +24,7 @@ const (
 
 	NotFound         Code = "not_found"
 	MethodNotAllowed Code = "method_not_allowed"
+	Timeout          Code = "timeout" // the request came too slowly
 
 	Exists        Code = "exists"         // a caller-named id written again with different content
 	Sealed        Code = "sealed"         // the dataset takes no more items; with status 403, bytes or inputs that are never served
@@ -46,7 +49,6 @@ const (
 	BadVersion        Code = "bad_version"        // version and previous do not follow the stored gate
 	BadGate           Code = "bad_gate"           // a rule that no evaluation could decide
 	NotGated          Code = "not_gated"          // sealed scoring without a gate on that dataset
-	RuleBroken        Code = "rule_broken"        // an event breaks a rule of HIP-1334 §7.2 that has no name of its own
 
 	Internal    Code = "internal"    // the server's fault: nothing was stored
 	Unavailable Code = "unavailable" // stopping, or its disk is full: try again
@@ -65,6 +67,7 @@ var statuses = map[Code]int{
 
 	NotFound:         http.StatusNotFound,
 	MethodNotAllowed: http.StatusMethodNotAllowed,
+	Timeout:          http.StatusRequestTimeout,
 
 	Exists:        http.StatusConflict,
 	Sealed:        http.StatusConflict,
@@ -89,7 +92,6 @@ var statuses = map[Code]int{
 	BadVersion:        http.StatusUnprocessableEntity,
 	BadGate:           http.StatusUnprocessableEntity,
 	NotGated:          http.StatusUnprocessableEntity,
-	RuleBroken:        http.StatusUnprocessableEntity,
 
 	Internal:    http.StatusInternalServerError,
 	Unavailable: http.StatusServiceUnavailable,
@@ -114,8 +116,8 @@ type Problem struct {
 
 	// Batch and Seq are set when an append of events is refused: what was applied
 	// before the refusal, and the seq of the event refused.
-	Batch *Appended `json:"batch,omitempty"`
-	Seq   uint64    `json:"seq,omitempty"`
+	Batch *Appended `json:"batch,omitzero"`
+	Seq   uint64    `json:"seq,omitzero"`
 
 	// RetryAfter is the answer's Retry-After header; zero when it had none.
 	RetryAfter time.Duration `json:"-"`
@@ -142,3 +144,21 @@ func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType is RFC 9457's, whatever was negotiated.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
+
+// With gives p another status than the table's: sealed is 409 to a write and 403
+// to a read.
+func (p *Problem) With(status int) *Problem {
+	p.Status, p.Title = status, http.StatusText(status)
+	return p
+}
+
+// Write sends p as the whole answer.
+func (p *Problem) Write(w http.ResponseWriter) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic("api: a Problem that does not encode: " + err.Error())
+	}
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.WriteHeader(p.Status)
+	w.Write(body)
+}

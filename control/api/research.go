@@ -63,11 +63,11 @@ type ItemsAppended struct {
 // Registration is the body of POST /v1/research/artifacts: an artifact less
 // what the server sets.
 //
-// With Content the artifact is stored at once; then an empty SHA256 and a zero
-// Size are taken from the bytes. Without, SHA256 and Size are required and the
+// With Content the artifact is stored at once; then a null SHA256 is taken from
+// the bytes, and Size with it. Without, SHA256 and Size are required and the
 // answer is a grant unless the org already holds the bytes.
 type Registration struct {
-	SHA256         canon.SHA256        `json:"sha256"`
+	SHA256         *canon.SHA256       `json:"sha256"`
 	Kind           record.Kind         `json:"kind"`
 	MediaType      string              `json:"media_type"`
 	SchemaVersion  uint32              `json:"schema_version"`

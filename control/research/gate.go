@@ -1,0 +1,47 @@
+package research
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/hanzoai/link/control/api"
+	"github.com/hanzoai/link/control/db"
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/gate"
+)
+
+const gatesPath = "/v1/research/gates"
+
+func (p *Plane) gates() {
+	handle(p, route{
+		method: http.MethodPost, path: gatesPath, summary: "Store a gate",
+		takes: gate.Gate{}, limit: maxObject, gives: api.GateStored{},
+	}, func(ctx context.Context, org *db.Org, in *struct {
+		RawBody []byte `contentType:"application/json"`
+	}) (any, error) {
+		var g gate.Gate
+		if err := read(in.RawBody, &g); err != nil {
+			return nil, err
+		}
+		return org.PutGate(ctx, g)
+	})
+	handle(p, route{
+		method: http.MethodGet, path: gatesPath, summary: "List gates", gives: api.Page[api.StoredGate]{},
+	}, func(ctx context.Context, org *db.Org, in *struct {
+		Name string `query:"name"`
+		paging
+	}) (any, error) {
+		gates, err := org.Gates(ctx, in.Name, in.After, in.Limit)
+		if err != nil {
+			return nil, err
+		}
+		return api.Page[api.StoredGate]{Data: gates}, nil
+	})
+	handle(p, route{
+		method: http.MethodGet, path: gatesPath + "/{hash}", summary: "One gate, with when it was received", gives: api.StoredGate{},
+	}, func(ctx context.Context, org *db.Org, in *struct {
+		Hash canon.Hash `path:"hash"`
+	}) (any, error) {
+		return org.Gate(ctx, in.Hash)
+	})
+}

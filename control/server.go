@@ -1,0 +1,266 @@
+// Package control is the embedded control plane: one process, one folder, the
+// routes of its planes behind one authentication.
+//
+// A [Server] is an http.Handler; [Server.Serve] runs it on a listener. Bearer
+// tokens come from the store, and the token alone says which org a request may
+// see. /openapi.json describes every route and /healthz says whether the store
+// answers; both need no token.
+//
+// # Crashes
+//
+// A 2xx is sent after the commit it speaks of. Killing the process at any moment
+// loses no acknowledged write and needs no repair at the next start: see package
+// db. On a cancelled context Serve stops accepting, lets the requests under way
+// end for [Config.Grace], and then cuts them; a write that is cut is committed
+// whole or not at all, and its client, having got no answer, sends it again.
+//
+// # Limits
+//
+// Headers must arrive within 10 s and JSON bodies within 60 s; artifact bytes must
+// average 16 KiB/s after their first minute. A connection that falls behind is
+// cut, so that slow clients cannot hold the server.
+//
+// It speaks plain HTTP: serve it on a loopback address, or behind something that
+// terminates TLS.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/hanzoai/link/control/api"
+	"github.com/hanzoai/link/control/db"
+	"github.com/hanzoai/link/control/research"
+	"github.com/hanzoai/link/spool/canon"
+)
+
+// A Config says what a Server is made of.
+type Config struct {
+	Store   *db.Store        // required; the server does not close it
+	Log     *slog.Logger     // nil discards
+	Now     func() time.Time // the clock that grants expire by; nil means time.Now
+	Version string           // of this build, for the document; empty means "devel"
+	Grace   time.Duration    // for requests under way when stopping; zero means 10 s
+}
+
+// A Server is a control plane's routes.
+type Server struct {
+	store   *db.Store
+	log     *slog.Logger
+	grace   time.Duration
+	mux     *http.ServeMux
+	handler http.Handler
+}
+
+// New assembles a server.
+func New(cfg Config) *Server {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Version == "" {
+		cfg.Version = "devel"
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	s := &Server{store: cfg.Store, log: cfg.Log, grace: cfg.Grace, mux: http.NewServeMux()}
+	a := document(s.mux, cfg.Version)
+	research.Register(a, s.mux, cfg.Store, cfg.Now, cfg.Log)
+	s.userinfo(a)
+	s.mux.HandleFunc("GET /healthz", s.health)
+	s.mux.HandleFunc("/", s.unmatched)
+	s.handler = s.logged(s.authenticated(s.mux))
+	return s
+}
+
+// document makes the API that serves /openapi.json.
+func document(mux *http.ServeMux, version string) huma.API {
+	cfg := huma.DefaultConfig("Hanzo control plane", version)
+	// Without the hooks no answer gains a $schema member or a Link header.
+	cfg.CreateHooks = nil
+	cfg.SchemasPath, cfg.DocsPath = "", ""
+	cfg.RejectUnknownQueryParameters = true
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer"},
+	}
+	return humago.New(mux, cfg)
+}
+
+func init() {
+	// The framework's own refusals (a query out of range, a body over the limit)
+	// become our problems. It has no other place to say so than this variable.
+	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
+		for _, err := range errs {
+			if err != nil {
+				message += "; " + err.Error()
+			}
+		}
+		return api.Refuse(codeOf(status), "%s", message)
+	}
+}
+
+// codeOf maps the statuses that the framework refuses with.
+func codeOf(status int) api.Code {
+	switch status {
+	case http.StatusRequestEntityTooLarge:
+		return api.TooLarge
+	case http.StatusRequestTimeout:
+		return api.Timeout
+	case http.StatusNotFound:
+		return api.NotFound
+	}
+	if status < 500 {
+		return api.Invalid
+	}
+	return api.Internal
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Serve answers requests on l until ctx is cancelled and the requests under way
+// have ended or were cut. It closes l, and returns nil when ctx stopped it.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	base, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	hs := &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		BaseContext:       func(net.Listener) context.Context { return base },
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- hs.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace)
+	defer cancel()
+	err := hs.Shutdown(grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		cut()
+		err = hs.Close()
+	}
+	if served := <-failed; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}
+
+// authenticated gives every request under /v1/ its principal. The PUT of an
+// upload grant has none: its address is signed.
+func (s *Server) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		signed := r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/research/uploads/")
+		if !strings.HasPrefix(r.URL.Path, "/v1/") || signed {
+			next.ServeHTTP(w, r)
+			return
+		}
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		if !strings.EqualFold(scheme, "Bearer") || token == "" {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			api.Refuse(api.Unauthorized, "no bearer token; hanzo-cloud serve prints where it keeps one").Write(w)
+			return
+		}
+		id, ok, err := s.store.Identify(r.Context(), strings.TrimSpace(token))
+		if err != nil {
+			s.log.ErrorContext(r.Context(), "authentication failed", "err", err)
+			api.Refuse(api.Unavailable, "the server cannot look the token up").Write(w)
+			return
+		}
+		if !ok {
+			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
+			api.Refuse(api.Unauthorized, "this server made no such token").Write(w)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(research.WithPrincipal(r.Context(), id)))
+	})
+}
+
+// logged writes one line a request. The query is left out: that of an upload
+// address is a secret.
+func (s *Server) logged(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		sw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		// Answers of JSON are bounded; what streams sets its own, longer deadline.
+		http.NewResponseController(w).SetWriteDeadline(start.Add(5 * time.Minute))
+		next.ServeHTTP(sw, r)
+		s.log.InfoContext(r.Context(), "request", "method", r.Method, "path", r.URL.Path, "status", sw.status, "took", time.Since(start))
+	})
+}
+
+// A statusWriter remembers the status that was sent.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// userinfo answers whom a token speaks for, as Hanzo IAM's route of that name
+// does: a client needs to know its org and project before it names a spool.
+func (s *Server) userinfo(a huma.API) {
+	type output struct{ Body api.Identity }
+	huma.Register(a, huma.Operation{
+		OperationID: "get-userinfo", Method: http.MethodGet, Path: "/v1/iam/oauth/userinfo",
+		Summary: "Whom the token speaks for", Tags: []string{"iam"}, Security: []map[string][]string{{"token": {}}},
+	}, func(ctx context.Context, _ *struct{}) (*output, error) {
+		return &output{research.Principal(ctx)}, nil
+	})
+}
+
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+	if err := s.store.Ping(r.Context()); err != nil {
+		s.log.ErrorContext(r.Context(), "the store does not answer", "err", err)
+		api.Refuse(api.Unavailable, "the store does not answer").Write(w)
+		return
+	}
+	body, err := canon.Marshal(map[string]string{"status": "ok"})
+	if err != nil {
+		panic(fmt.Sprintf("control: encoding a constant: %v", err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(body)
+}
+
+var methods = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete}
+
+// unmatched answers what no route takes: 405 when another method would be taken.
+func (s *Server) unmatched(w http.ResponseWriter, r *http.Request) {
+	allowed := slices.DeleteFunc(slices.Clone(methods), func(method string) bool {
+		other := r.Clone(r.Context())
+		other.Method = method
+		_, pattern := s.mux.Handler(other)
+		return pattern == "/"
+	})
+	if len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		api.Refuse(api.MethodNotAllowed, "%s takes %s, not %s", r.URL.Path, strings.Join(allowed, ", "), r.Method).Write(w)
+		return
+	}
+	api.Refuse(api.NotFound, "there is no route %s", r.URL.Path).Write(w)
+}
