@@ -60,7 +60,16 @@ func (o *optimizer) norm() float64 {
 }
 
 // rates are the learning rates of one step by parameter group.
-type rates struct{ encoder, head float64 }
+type rates struct{ encoder, head float32 }
+
+// recorded is the rate that stands for the step in its event: the encoder's, and
+// the head's where the encoder is not trained.
+func (r rates) recorded() float64 {
+	if r.encoder == 0 {
+		return float64(r.head)
+	}
+	return float64(r.encoder)
+}
 
 // step applies the gradient, whose norm the caller has found finite, as step t
 // counted from 1. It reports whether the gradient was clipped.
@@ -74,9 +83,9 @@ func (o *optimizer) step(t int, norm float64, lr rates) (clipped bool) {
 		a.Scale, clipped = float32(o.clip/norm), true
 	}
 	for _, p := range o.masters {
-		a.LR, a.Decay = float32(lr.head), 0
+		a.LR, a.Decay = lr.head, 0
 		if p.Group == "encoder" {
-			a.LR = float32(lr.encoder)
+			a.LR = lr.encoder
 		}
 		if p.Decay {
 			a.Decay = float32(o.decay)

@@ -58,7 +58,6 @@ func defaults(mode string) Stage {
 		BaseModel:  "kai",
 		Objective:  Objective{Loss: "cross_entropy"},
 		Adaptation: Adaptation{Mode: Full},
-		Frozen:     []string{"encoder.embeddings.tok_embeddings.", "encoder.embeddings.word_embeddings."},
 		Output:     Output{Kind: Capability},
 
 		LREncoder: 3e-5, LRHead: 2e-4, WeightDecay: 0.01,
@@ -70,7 +69,7 @@ func defaults(mode string) Stage {
 	if mode == Readout {
 		s.LREncoder, s.LRHead, s.WeightDecay = 0, 1e-3, 0
 		s.Warmup, s.Cool, s.Epochs, s.Patience = 0, 0, 200, 5
-		s.BatchTokens, s.BatchRows, s.Frozen = 0, 256, nil
+		s.BatchTokens, s.BatchRows = 0, 256
 	}
 	return s
 }

@@ -16,7 +16,9 @@ type Stage struct {
 	Dataset    *Dataset   `json:"dataset"`   // null, or this stage's own build by name
 	Objective  Objective  `json:"objective"`
 	Adaptation Adaptation `json:"adaptation"`
-	Frozen     []string   `json:"frozen"` // prefixes of parameter names that "full" leaves alone
+	// Frozen are prefixes of the names of parameters that "full" leaves alone;
+	// null leaves alone what kai.Model.Frozen says, the token embeddings.
+	Frozen *[]string `json:"frozen"`
 
 	// What must hold, and what is asked at the end.
 	Protect    Protect    `json:"protect"`

@@ -103,7 +103,7 @@ func TestStageRefuses(t *testing.T) {
 		{"range", `"stage"`, `"warmup": 1.5, "stage"`, "warmup: 1.5 is outside [0, 1]"},
 		{"negative seed", `"stage"`, `"seed": -1, "stage"`, "seed"},
 		{"bad name", `"stage": "triage"`, `"stage": "Triage!"`, "stage:"},
-		{"no takes", `"takes": [`, `"takes": [], "frozen": [`, ""},
+		{"no takes", `"takes": [{`, `"takes": [], "x": [{`, "x is not a field"},
 		{"protects what no take has", `"suites": ["typed"]`, `"suites": ["absent"]`, `"absent" is in no take`},
 		{"both", `"suites": ["tickets"]`, `"suites": ["typed"]`, "must either hold or improve"},
 		{"budget of nothing", `"suites": ["typed"], "budget"`, `"budget"`, "bounds nothing"},

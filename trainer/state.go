@@ -51,6 +51,11 @@ type best struct {
 	Since int     `json:"since"` // epochs since it
 }
 
+// patient reports that patience epochs, where it is not 0, have brought nothing.
+func (b *best) patient(patience int) bool {
+	return b != nil && patience > 0 && b.Since >= patience
+}
+
 // tensor is one run of values of a state.
 type tensor struct {
 	name  string

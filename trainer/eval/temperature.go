@@ -79,7 +79,7 @@ func FitTemperatures(split string, held []Held) (Calibration, error) {
 			b.Temperature, b.From = best(kind), "type"
 		}
 		slices.SortFunc(rows, order)
-		b.NLLAt1, b.NLL = meanNLL(rows, 1), meanNLL(rows, b.Temperature)
+		b.NLLAt1, b.NLL = NLL(rows, 1), NLL(rows, b.Temperature)
 		c.Buckets[name] = b
 	}
 	err := c.identify()
@@ -96,7 +96,7 @@ func order(a, b Held) int {
 	return cmp.Or(slices.Compare(a.Logits, b.Logits), slices.Compare(a.Target, b.Target))
 }
 
-// best minimises meanNLL over [minTemperature, maxTemperature] by golden section
+// best minimises NLL over [minTemperature, maxTemperature] by golden section
 // (Kiefer, 1953). The mean nll as a function of 1/T is convex, so it has one
 // minimum there.
 func best(rows []Held) float64 {
@@ -105,25 +105,25 @@ func best(rows []Held) float64 {
 	const ratio = 0.6180339887498949 // (√5-1)/2
 	lo, hi := minTemperature, maxTemperature
 	a, b := hi-ratio*(hi-lo), lo+ratio*(hi-lo)
-	fa, fb := meanNLL(rows, a), meanNLL(rows, b)
+	fa, fb := NLL(rows, a), NLL(rows, b)
 	for hi-lo > 1e-6 {
 		if fa <= fb {
 			hi, b, fb = b, a, fa
 			a = hi - ratio*(hi-lo)
-			fa = meanNLL(rows, a)
+			fa = NLL(rows, a)
 		} else {
 			lo, a, fa = a, b, fb
 			b = lo + ratio*(hi-lo)
-			fb = meanNLL(rows, b)
+			fb = NLL(rows, b)
 		}
 	}
 	return math.Round((lo+hi)/2*1e4) / 1e4
 }
 
-// meanNLL is the mean cross-entropy of softmax(logits/t) against the targets. A
+// NLL is the mean cross-entropy of softmax(logits/t) against the targets. A
 // logit of -Inf (an option left out before the head) counts as probability
 // 1e-12, the floor of HIP-1334 §8.3.
-func meanNLL(rows []Held, t float64) float64 {
+func NLL(rows []Held, t float64) float64 {
 	var sum float64
 	for _, r := range rows {
 		top := slices.Max(r.Logits)

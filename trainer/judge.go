@@ -1,0 +1,123 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/event"
+	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/spool/record"
+	"github.com/hanzoai/link/trainer/data"
+)
+
+// Gate is the gate that the stage's budget and suites make (facts §0): each
+// protected suite holds its accuracy and calibration within the budget, and each
+// target suite gains accuracy over the baseline run. ok is false when the stage
+// asks for neither.
+//
+// The name ends in a hash of the rest: two runs of one stage have different
+// baselines, hence different gates, and neither is a version of the other.
+func (s Stage) Gate(b *data.Build, baseline string) (g gate.Gate, ok bool, err error) {
+	rule := func(suite, metric string, higher bool, test gate.Test) error {
+		set, found := b.Find(suite, record.RoleEvaluate)
+		if !found {
+			return fmt.Errorf("trainer: suite %s has no rows to evaluate in %s, so no gate can judge it: give its take a split, or fractions with a test part", suite, b.Dir)
+		}
+		g.Rules = append(g.Rules, gate.Rule{
+			Dataset: set.Dataset.ID, DatasetSHA256: *set.Dataset.SHA256,
+			Category: gate.All, Metric: metric, Higher: higher, Test: test,
+		})
+		return nil
+	}
+	if t := s.Protect.Budget; t != nil {
+		for _, suite := range s.Protect.Suites {
+			if err := rule(suite, gate.Accuracy, true, gate.Test{Kind: gate.Hold, Tolerance: t.Accuracy}); err != nil {
+				return g, false, err
+			}
+			if err := rule(suite, gate.ECE, false, gate.Test{Kind: gate.Hold, Tolerance: t.ECE}); err != nil {
+				return g, false, err
+			}
+		}
+	}
+	for _, suite := range s.Evaluation.Suites {
+		if err := rule(suite, gate.Accuracy, true, gate.Test{Kind: gate.Improve}); err != nil {
+			return g, false, err
+		}
+	}
+	if len(g.Rules) == 0 {
+		return g, false, nil
+	}
+	g.Version, g.Baseline = 1, &baseline
+	h, err := canon.Of(g)
+	if err != nil {
+		return g, false, err
+	}
+	name := s.Stage
+	if len(name) > 51 {
+		name = name[:51]
+	}
+	g.Name = name + "." + h.Hex()[:12]
+	return g, true, g.Validate()
+}
+
+// gate stores the run's gate before the run is created, and returns its hash.
+func (f *fit) gate() (*canon.Hash, error) {
+	baseline := ""
+	if f.Baseline != nil {
+		baseline = f.Baseline.Run
+	}
+	g, ok, err := f.Stage.Gate(f.Build, baseline)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if f.Baseline == nil {
+		return nil, fmt.Errorf("trainer: the stage protects or targets suites, and the base was not evaluated: run Evaluate on it first")
+	}
+	h, err := f.rec.PutGate(g)
+	f.res.Gate = &g
+	return &h, err
+}
+
+// evaluate answers every evaluate set of the build with the trained model.
+func (f *fit) evaluate(ctx context.Context) error {
+	for _, s := range f.Build.Role(record.RoleEvaluate) {
+		r, rows, err := f.rec.evaluate(ctx, f.Model, s, f.res.Checkpoint, f.Progress)
+		if err != nil {
+			return err
+		}
+		r.Protected = slices.Contains(f.Stage.Protect.Suites, s.Suite)
+		r.Target = slices.Contains(f.Stage.Evaluation.Suites, s.Suite)
+		if f.Baseline != nil {
+			for _, b := range f.Baseline.Suites {
+				if b.Dataset.ID == s.Dataset.ID {
+					r.Before = b.Measures
+				}
+			}
+		}
+		seen := 0
+		for _, row := range rows {
+			if f.set.states[row.State] {
+				seen++
+			}
+		}
+		f.res.Warnings = append(f.res.Warnings, suiteWarnings(r, seen, f.Stage.Protect.Budget)...)
+		f.res.Evaluations = append(f.res.Evaluations, r)
+	}
+	return nil
+}
+
+// judge evaluates the run's gate, unless a resumed run has its verdict.
+func (f *fit) judge() error {
+	if f.res.Gate == nil {
+		return nil
+	}
+	v := f.res.Gate.Evaluate(gateEvaluations(f.res.Evaluations), gateEvaluations(f.Baseline.Suites))
+	f.res.Verdict = &v
+	if slices.ContainsFunc(f.rec.Run().View().Gates, func(g event.GateEvaluated) bool { return g.GateSpecHash == v.GateSpecHash }) {
+		return nil
+	}
+	_, err := f.rec.Append(event.GateEvaluated(v))
+	return err
+}

@@ -1,0 +1,104 @@
+package trainer
+
+import (
+	"fmt"
+
+	"github.com/hanzoai/link/trainer/eval"
+)
+
+// Warning is something about a run that a person should know and that is not an
+// error.
+type Warning struct {
+	Code  string // one of the codes below
+	Suite string // the suite it is about, "" for the training itself
+	Text  string // one sentence
+}
+
+// The codes of warnings.
+const (
+	Collapsed = "collapsed"   // the loss stayed at that of knowing nothing
+	OneAnswer = "one_answer"  // every question of a suite got one answer
+	Clipped   = "clipped"     // every step's gradient was clipped
+	Truncated = "truncated"   // over 5 % of the rows did not fit
+	Seen      = "seen"        // a state that trains also stands in an evaluated suite
+	TooSmall  = "too_small"   // a suite's budget is a handful of its rows
+	NoHeldOut = "no_held_out" // nothing was held out to fit temperatures on
+)
+
+// watch sees a run's steps go by.
+type watch struct {
+	losses  []float64 // cross-entropy, by step of this process
+	clipped int
+}
+
+func (w *watch) step(cross float64, clipped bool) {
+	w.losses = append(w.losses, cross)
+	if clipped {
+		w.clipped++
+	}
+}
+
+// fewSteps is how many steps it takes before their losses or clips mean much.
+const fewSteps = 20
+
+// warnings is what the steps showed.
+func (w *watch) warnings(s trainSet) []Warning {
+	var list []Warning
+	n := len(w.losses)
+	if n >= fewSteps {
+		tail := w.losses[n-max(n/10, 10):]
+		var mean float64
+		for _, l := range tail {
+			mean += l / float64(len(tail))
+		}
+		if mean > 0.97*s.lnK {
+			list = append(list, Warning{Code: Collapsed, Text: fmt.Sprintf(
+				"the loss ended at %.3f, and answering evenly costs %.3f: nothing was learned; look at the labels and the learning rate", mean, s.lnK)})
+		}
+		if w.clipped == n {
+			list = append(list, Warning{Code: Clipped, Text: fmt.Sprintf(
+				"the gradient was clipped at every one of %d steps: the learning rate does not mean what it says", n)})
+		}
+	}
+	if s.cut*20 > len(s.rows) {
+		list = append(list, Warning{Code: Truncated, Text: fmt.Sprintf(
+			"%d of %d training rows are longer than the model reads and were cut from the right", s.cut, len(s.rows))})
+	}
+	return list
+}
+
+// suiteWarnings is what an evaluation showed.
+func suiteWarnings(r SuiteResult, seen int, t *Tolerance) []Warning {
+	var list []Warning
+	add := func(code, format string, args ...any) {
+		list = append(list, Warning{Code: code, Suite: r.Suite, Text: r.Suite + ": " + fmt.Sprintf(format, args...)})
+	}
+	questions := len(r.Items)
+	if oneAnswer(r.Result) {
+		add(OneAnswer, "all %d questions got the answer %q", questions, r.Predictions[0].Answer)
+	}
+	if r.Cut*20 > r.Rows {
+		add(Truncated, "%d of %d rows are longer than the model reads and were cut from the right", r.Cut, r.Rows)
+	}
+	if seen > 0 {
+		add(Seen, "%d of %d states also train: its numbers say little about new ones", seen, r.Rows)
+	}
+	if rows := float64(questions); t != nil && r.Protected && t.Accuracy*rows < 5 {
+		add(TooSmall, "a budget of %g on %d questions is %.1f of them, which chance moves: use more rows or a wider budget", t.Accuracy, questions, t.Accuracy*rows)
+	}
+	return list
+}
+
+// oneAnswer reports that a suite of many questions got one answer, where more
+// than one is right.
+func oneAnswer(r eval.Result) bool {
+	if len(r.Items) < fewSteps || r.Answers > 1 {
+		return false
+	}
+	for _, it := range r.Items {
+		if !*it.Correct {
+			return true
+		}
+	}
+	return false
+}
