@@ -164,7 +164,7 @@ func (s *Spool) load(folder, name string, v any) (bool, error) {
 		return false, err
 	}
 	if err := canon.Unmarshal(b, v); err != nil {
-		return false, fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
+		return false, fmt.Errorf("%w: %s: %w; move it away and put the object again", ErrCorrupt, path, err)
 	}
 	return true, nil
 }
