@@ -22,12 +22,15 @@ func (f *fit) note(name string, value []byte) {
 	f.Model.Config.Provenance[name] = value
 }
 
-// provenance says in the model what it is made of. It names no run and no time,
+// provenance says in the model what it was trained from; how its first weights
+// were made stands there already and stays ("init", see kai.Init). It names no run and no time,
 // so that the same stage over the same base and rows is the same checkpoint.
 func (f *fit) provenance(environment canon.SHA256) error {
 	for name, value := range map[string]any{
-		"init":        f.Stage.Init,
-		"from":        f.Base,
+		"from": struct {
+			Init
+			Checkpoint canon.SHA256 `json:"checkpoint_sha256"`
+		}{f.Stage.Init, f.Base},
 		"stage":       f.Stage.Stage,
 		"data":        f.Build.Hash,
 		"barrier":     f.Build.BarrierHash,
