@@ -100,15 +100,19 @@ func build(c Config, tok *tokenizer.Tokenizer, dev kernels.Device) (*Model, erro
 	if n := tok.VocabSize(); n > hf.Vocab {
 		return nil, fmt.Errorf("the tokenizer has %d tokens, but the encoder embeds %d: they do not belong together", n, hf.Vocab)
 	}
-	m := &Model{Config: c, Budget: DefaultBudget, dev: dev, arena: arena{dev: dev},
-		hf: hf, tokenizer: tok, readouts: make(map[string]*Readout)}
-	if m.cls, m.sep, err = ends(hf, tok); err != nil {
-		return nil, err
-	}
+	m := assemble(c, hf, dev)
+	m.tokenizer = tok
+	m.cls, m.sep, err = ends(hf, tok)
+	return m, err
+}
+
+// assemble declares and allocates what a config asks for.
+func assemble(c Config, hf hfConfig, dev kernels.Device) *Model {
+	m := &Model{Config: c, Budget: DefaultBudget, dev: dev, arena: arena{dev: dev}, hf: hf, readouts: make(map[string]*Readout)}
 	m.encoder = newEncoder(hf, &m.params)
 	m.head = newHead(hf.Width, c.RetrievalDim, c.HeadLayers, &m.params)
 	m.params.alloc(dev)
-	return m, nil
+	return m
 }
 
 // ends finds what starts and ends a text: the ids that the encoder's config
