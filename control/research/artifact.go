@@ -46,7 +46,7 @@ func (p *Plane) artifacts(mux *http.ServeMux) {
 		Run     string         `query:"run"`
 		Purpose record.Purpose `query:"purpose" enum:"train,dev,eval_only,sealed_eval,teacher_mining"`
 		Since   string         `query:"since" doc:"created at or after, RFC 3339"`
-		paging
+		Paging
 	}) (any, error) {
 		if in.Kind != "" && !in.Kind.Valid() {
 			return nil, api.Refuse(api.Invalid, "kind: %q is not a kind of artifact", in.Kind)

@@ -10,8 +10,9 @@ import (
 	"github.com/hanzoai/link/spool/record"
 )
 
-// paging is the query of every listing.
-type paging struct {
+// Paging is the query of every listing. Its name is exported for huma, which does
+// not look into an embedded struct otherwise.
+type Paging struct {
 	After string `query:"after" doc:"the last id of the page before"`
 	Limit int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
 }
@@ -50,7 +51,7 @@ func (p *Plane) datasets() {
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Purpose   record.Purpose `query:"purpose" enum:"train,dev,eval_only,sealed_eval,teacher_mining"`
 		Benchmark string         `query:"benchmark"`
-		paging
+		Paging
 	}) (any, error) {
 		return page(org.Datasets(ctx, api.DatasetQuery{
 			Purpose: in.Purpose, Benchmark: in.Benchmark, After: in.After, Limit: in.Limit,
@@ -85,7 +86,7 @@ func (p *Plane) datasets() {
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		ID  string `path:"id"`
 		Run string `query:"run" doc:"for a sealed_eval dataset: the run that attached it with role evaluate"`
-		paging
+		Paging
 	}) (any, error) {
 		return page(org.Items(ctx, in.ID, in.After, in.Limit, in.Run))
 	})

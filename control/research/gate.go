@@ -29,7 +29,7 @@ func (p *Plane) gates() {
 		method: http.MethodGet, path: gatesPath, summary: "List gates", gives: api.Page[api.StoredGate]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Name string `query:"name"`
-		paging
+		Paging
 	}) (any, error) {
 		gates, err := org.Gates(ctx, in.Name, in.After, in.Limit)
 		if err != nil {

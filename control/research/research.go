@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -146,8 +147,10 @@ func bounded(limit int64) func(huma.Context, func(huma.Context)) {
 	}
 }
 
+// operationID names an operation for generated clients: get-datasets-id-items.
 func operationID(method, path string) string {
-	return huma.GenerateOperationID(method, path, nil)
+	path = strings.NewReplacer("/v1/research", "", "/", "-", "{", "", "}", "").Replace(path)
+	return strings.ToLower(method) + path
 }
 
 func (p *Plane) schema(v any) *huma.Schema {

@@ -62,7 +62,7 @@ func (p *Plane) runs() {
 		Job    string `query:"job"`
 		Since  string `query:"since" doc:"created at or after, RFC 3339"`
 		Until  string `query:"until" doc:"created before, RFC 3339"`
-		paging
+		Paging
 	}) (any, error) {
 		if err := instantQuery("since", in.Since); err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (p *Plane) runs() {
 		Dataset string         `query:"dataset"`
 		Subject string         `query:"subject" doc:"an artifact's sha256, or a system's name"`
 		Purpose record.Purpose `query:"purpose" enum:"train,dev,eval_only,sealed_eval,teacher_mining"`
-		paging
+		Paging
 	}) (any, error) {
 		return page(org.Evaluations(ctx, api.EvaluationQuery{
 			Run: in.Run, Dataset: in.Dataset, Subject: in.Subject, Purpose: in.Purpose, After: in.After, Limit: in.Limit,

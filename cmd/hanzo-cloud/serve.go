@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/control"
+	"github.com/hanzoai/link/control/api"
+	"github.com/hanzoai/link/control/db"
+	"github.com/hanzoai/link/spool/durable"
+)
+
+var serveCommand = term.Command{
+	Name:  "serve",
+	Short: "serve the control plane from one folder",
+	Long: `
+The first start makes the folder and, in it, the file token: the bearer token of
+one org, readable by its owner alone. The token itself is never printed. Clients
+find the server by HANZO_API and the token by HANZO_TOKEN_FILE.
+
+It speaks plain HTTP, so it listens on loopback addresses only. Interrupt it to
+stop: requests under way are answered first.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		addr := flags.String("addr", "127.0.0.1:8334", "`address` to listen on; port 0 takes a free one")
+		data := flags.String("data", "", "`folder` that holds everything (default ~/.hanzo/cloud)")
+		org := flags.String("org", "local", "`name` of the org whose token the first start makes")
+		addrFile := flags.String("addr-file", "", "`file` to write the server's URL to once it listens")
+		verbose := flags.Bool("verbose", false, "log every request to standard error")
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			if len(args) > 0 {
+				return term.Usagef("serve takes no arguments, and got %q", args[0])
+			}
+			level := slog.LevelWarn
+			if *verbose {
+				level = slog.LevelInfo
+			}
+			log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: level}))
+			p, err := openPlane(ctx, *data, *addr, *org)
+			if err != nil {
+				return err
+			}
+			defer p.close()
+			if *addrFile != "" {
+				if err := durable.WriteFile(*addrFile, []byte(p.url()+"\n"), 0o644); err != nil {
+					return fmt.Errorf("writing the address file: %w", err)
+				}
+			}
+			fmt.Fprintf(streams.Out, "serving %s\ntoken of org %s in %s\n\nexport HANZO_API=%s HANZO_TOKEN_FILE=%s\n",
+				p.url(), p.identity.Owner, p.tokenFile, p.url(), p.tokenFile)
+			return p.serve(ctx, log)
+		}
+	},
+}
+
+// A plane is an opened data folder and the listener of its server.
+type plane struct {
+	store     *db.Store
+	listener  net.Listener
+	tokenFile string
+	identity  api.Identity // whom the token file's token speaks for
+}
+
+// openPlane opens the data folder, makes its first token, and listens, so that
+// clients may connect from now on; serve answers them.
+func openPlane(ctx context.Context, data, addr, org string) (*plane, error) {
+	data, err := dataFolder(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := loopback(addr); err != nil {
+		return nil, err
+	}
+	store, err := db.Open(data, nil)
+	if err != nil {
+		return nil, err
+	}
+	p := &plane{store: store, tokenFile: filepath.Join(data, "token")}
+	if p.identity, err = firstToken(ctx, store.Tokens, p.tokenFile, org); err != nil {
+		store.Close()
+		return nil, err
+	}
+	if p.listener, err = net.Listen("tcp", addr); err != nil {
+		store.Close()
+		return nil, fmt.Errorf("%w; --addr 127.0.0.1:0 takes a free port", err)
+	}
+	return p, nil
+}
+
+func (p *plane) url() string { return "http://" + p.listener.Addr().String() }
+
+// serve answers requests until ctx is cancelled, and closes the listener.
+func (p *plane) serve(ctx context.Context, log *slog.Logger) error {
+	return control.New(control.Config{Store: p.store, Log: log}).Serve(ctx, p.listener)
+}
+
+// close closes the folder, after serve.
+func (p *plane) close() error {
+	p.listener.Close() // a second close, unless serve never ran
+	return p.store.Close()
+}
+
+// dataFolder is the folder of --data, absolute, so that what is printed can be
+// used from anywhere.
+func dataFolder(data string) (string, error) {
+	if data == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("finding the data folder: %w; use --data", err)
+		}
+		data = filepath.Join(home, ".hanzo", "cloud")
+	}
+	return filepath.Abs(data)
+}
+
+// loopback refuses an address that other machines could reach.
+func loopback(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return term.Usagef("--addr %s: %w", addr, err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return term.Usagef("--addr %s: not a loopback address, and the token would cross the network in the clear; put a TLS proxy in front of 127.0.0.1", addr)
+	}
+	return nil
+}
+
+// firstToken answers whom the token in file speaks for, and makes both when the
+// file is missing.
+func firstToken(ctx context.Context, tokens *db.Tokens, file, org string) (api.Identity, error) {
+	token, err := api.TokenFile(file)()
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeToken(ctx, tokens, file, org)
+	}
+	if err != nil {
+		return api.Identity{}, err
+	}
+	id, ok, err := tokens.Identify(ctx, token)
+	if err != nil {
+		return api.Identity{}, err
+	}
+	if !ok {
+		return api.Identity{}, fmt.Errorf("the token in %s is of another folder; remove the file, and the next start makes one", file)
+	}
+	return id, nil
+}
+
+// makeToken makes a token of org and writes it to file, which only its owner can
+// read. A crash in between leaves a hash that nothing matches.
+func makeToken(ctx context.Context, tokens *db.Tokens, file, org string) (api.Identity, error) {
+	id := api.Identity{Owner: org, Name: "hanzo-cloud", Project: "default"}
+	token, err := tokens.Mint(ctx, id)
+	if err != nil {
+		return id, err
+	}
+	if err := durable.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		return id, fmt.Errorf("writing the token: %w", err)
+	}
+	return id, nil
+}
