@@ -211,45 +211,63 @@ func verify(t *testing.T, root string, acknowledged []string) {
 	}
 }
 
-// TestEveryFault breaks every call of a whole recording once, in every way.
-func TestEveryFault(t *testing.T) {
-	count := new(durabletest.FS)
-	if err := recordAll(durable.On(count), t.TempDir(), func(string) {}); err != nil {
+// tempDir is t.TempDir in memory, where there is such a place: these tests make
+// thousands of files, and none of them cuts the power.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "spool-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// calls lists the calls of a whole recording.
+func calls(t *testing.T) (list []durabletest.Call) {
+	t.Helper()
+	disk := durable.On(&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
+		list = append(list, c)
+		return durabletest.Fault{}
+	}})
+	if err := recordAll(disk, tempDir(t), func(string) {}); err != nil {
 		t.Fatal(err)
 	}
-	for name, fault := range map[string]durabletest.Fault{
-		"full, not applied": {Err: syscall.ENOSPC},
-		"full, in part":     {Err: syscall.ENOSPC, Lands: 30},
-		"EIO, not applied":  {Err: syscall.EIO},
-		"EIO, applied":      {Err: syscall.EIO, Applied: true},
-		"short write":       {Lands: 5},
-	} {
-		for n := 1; n <= count.Calls(); n++ {
-			root := t.TempDir()
-			var broken durabletest.Call
-			disk := durable.On(&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
-				if c.N != n || fault.Err == nil && (c.Op != durabletest.Write || c.Size <= fault.Lands) {
+	return list
+}
+
+// TestEveryFault breaks every call of a whole recording once, in every way.
+func TestEveryFault(t *testing.T) {
+	faults := map[string]durabletest.Fault{
+		"not applied": {Err: syscall.ENOSPC},
+		"applied":     {Err: syscall.EIO, Applied: true},
+		"in part":     {Err: syscall.ENOSPC, Lands: 30}, // of a write
+		"short write": {Lands: 5},                       // of a write
+	}
+	for _, c := range calls(t) {
+		for name, fault := range faults {
+			if fault.Lands > 0 && (c.Op != durabletest.Write || c.Size <= fault.Lands) {
+				continue
+			}
+			root := tempDir(t)
+			disk := durable.On(&durabletest.FS{Plan: func(now durabletest.Call) durabletest.Fault {
+				if now.N != c.N {
 					return durabletest.Fault{}
 				}
-				broken = c
 				return fault
 			}})
 			var acknowledged []string
 			err := recordAll(disk, root, func(s string) { acknowledged = append(acknowledged, s) })
-			if broken.N == 0 {
-				continue // this way does not break that call
-			}
-			// Removing what is left over is the one thing that may fail
-			// unseen.
-			if err == nil && broken.Op != durabletest.Remove {
-				t.Errorf("%s: %s of %s went unnoticed", name, broken.Op, broken.Path)
+			// Removing what is left over is the one thing that may fail unseen.
+			if err == nil && c.Op != durabletest.Remove {
+				t.Errorf("it went unnoticed")
 			}
 			if err != nil && fault.Err != nil && !errors.Is(err, fault.Err) {
-				t.Errorf("%s: %s of %s: reported as %v", name, broken.Op, broken.Path, err)
+				t.Errorf("it was reported as %v", err)
 			}
 			verify(t, root, acknowledged)
 			if t.Failed() {
-				t.Fatalf("%s: call %d, %s of %s, after %q", name, n, broken.Op, broken.Path, acknowledged)
+				t.Fatalf("call %d, %s of %s, %s, after %q", c.N, c.Op, c.Path, name, acknowledged)
 			}
 		}
 	}
@@ -300,22 +318,11 @@ func child(root, plan string) {
 // TestKill kills a recording process with SIGKILL at each of its calls, and finds
 // everything that it acknowledged. After a call is before the next one.
 func TestKill(t *testing.T) {
-	count := new(durabletest.FS)
-	var writes []int
-	count.Plan = func(c durabletest.Call) durabletest.Fault {
+	for _, c := range calls(t) {
+		kill(t, c.N, "before")
 		if c.Op == durabletest.Write && c.Size > 1 {
-			writes = append(writes, c.N)
+			kill(t, c.N, "within")
 		}
-		return durabletest.Fault{}
-	}
-	if err := recordAll(durable.On(count), t.TempDir(), func(string) {}); err != nil {
-		t.Fatal(err)
-	}
-	for n := 1; n <= count.Calls(); n++ {
-		kill(t, n, "before")
-	}
-	for _, n := range writes {
-		kill(t, n, "within")
 	}
 }
 
@@ -325,7 +332,7 @@ func kill(t *testing.T, n int, when string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := t.TempDir()
+	root := tempDir(t)
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), killRoot+"="+root, fmt.Sprintf("%s=%d %s", killPlan, n, when))
 	var stderr bytes.Buffer
@@ -427,7 +434,7 @@ func TestChildKeepsNoLock(t *testing.T) {
 // FuzzOpen opens arbitrary bytes as a log. It must not panic, and may cut only
 // what follows the last whole event.
 func FuzzOpen(f *testing.F) {
-	s := newSpool(f)
+	s := newSpoolIn(f, tempDir(f))
 	training(f, s, "seed").Close()
 	seed := readFile(f, s.path(runs, "seed.log"))
 	training(f, s, "run").Close()

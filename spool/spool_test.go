@@ -91,9 +91,11 @@ func furnish(s *Spool) error {
 }
 
 // newSpool returns a furnished spool on a disk whose syncs cost nothing.
-func newSpool(t testing.TB) *Spool {
+func newSpool(t testing.TB) *Spool { return newSpoolIn(t, t.TempDir()) }
+
+func newSpoolIn(t testing.TB, root string) *Spool {
 	t.Helper()
-	s, err := open(durable.On(new(durabletest.FS)), t.TempDir(), "", "")
+	s, err := open(durable.On(new(durabletest.FS)), root, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
