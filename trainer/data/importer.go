@@ -62,6 +62,18 @@ func (im *importer) row(l *line) (reason, failure error) {
 		return err, nil
 	}
 	unit := strings.Join(words(stateLeaves), " ")
+	if unit == "" && d.state.Kind() != '"' {
+		// Only numbers. Contamination is matched by strings, so that all such rows
+		// would be one; the text that the encoder reads of the state tells them
+		// apart, and it reads the same from it.
+		if d.state, err = canon.Marshal(state); err != nil {
+			return err, nil
+		}
+		if stateLeaves, err = record.Leaves(d.state); err != nil {
+			return err, nil
+		}
+		unit = strings.Join(words(stateLeaves), " ")
+	}
 	example, err := im.example(l, unit, d.state)
 	if err != nil {
 		return err, nil

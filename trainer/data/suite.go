@@ -32,17 +32,6 @@ type suite struct {
 	SHA256  canon.SHA256    `json:"sha256"` // of items.ndjson
 }
 
-// An openItem is a row of a suite: a dataset item without what only sealing
-// gives it, its dataset's id. Purpose is null until staged unless the file says.
-type openItem struct {
-	CanonicalExampleID string          `json:"canonical_example_id"`
-	ContaminationHash  canon.Hash      `json:"contamination_hash"`
-	ItemID             string          `json:"item_id"`
-	Payload            record.Payload  `json:"payload"`
-	Purpose            *record.Purpose `json:"purpose"`
-	SourceHash         canon.Hash      `json:"source_hash"`
-}
-
 const (
 	suiteFile = "dataset.json"
 	itemsFile = "items.ndjson"
@@ -59,8 +48,10 @@ func checkSuiteName(name string) error {
 	return nil
 }
 
-// appendOpen appends an item's canonical line, without its newline, from parts
-// that are canonical.
+// appendOpen appends a suite's line, without its newline, from parts that are
+// canonical: a dataset item's canonical form less what only sealing gives it,
+// dataset_id and derivation_allowed. purpose is null until the row is staged,
+// unless its file says it.
 func appendOpen(dst []byte, example, contamination, id string, input, gold canon.Raw, purpose record.Purpose, source canon.Hash) ([]byte, error) {
 	exampleJSON, err := canon.Marshal(example)
 	if err != nil {

@@ -142,9 +142,9 @@ func (t *tally) warnings(r *Report) []string {
 
 // argmax is the most probable option, ties to the smaller text.
 func argmax(q decision.Question, target []float64) int {
-	best := -1
-	for _, i := range q.Sorted() {
-		if best < 0 || target[i] > target[best] {
+	best := 0
+	for i := range target {
+		if target[i] > target[best] || target[i] == target[best] && q.Options[i].Text < q.Options[best].Text {
 			best = i
 		}
 	}

@@ -115,6 +115,18 @@ func (r *Reader) row(input, gold canon.Raw, target bool) (Row, error) {
 	return row, nil
 }
 
+// Asked reads a row's questions and its gold, without its state.
+func (r *Reader) Asked(questions, gold canon.Raw) ([]Asked, error) {
+	asked, err := r.questions(questions)
+	if err != nil {
+		return nil, fmt.Errorf("questions: %w", err)
+	}
+	if err := setTargets(asked, gold); err != nil {
+		return nil, fmt.Errorf("target: %w", err)
+	}
+	return asked, nil
+}
+
 // questions reads {key: question, …} into a slice of the caller's own, by key.
 func (r *Reader) questions(raw canon.Raw) ([]Asked, error) {
 	if set, ok := r.sets[string(raw)]; ok {
