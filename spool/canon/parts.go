@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // A Member is one name and value of an object.
@@ -20,7 +18,8 @@ type Member struct {
 // Members returns an object's members in the order they are written, which a map
 // would lose.
 func Members(object Raw) ([]Member, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(object))
+	d := decode(object)
+	defer release(d)
 	tok, err := d.ReadToken()
 	if err != nil {
 		return nil, located(d, err)
@@ -51,7 +50,8 @@ func Members(object Raw) ([]Member, error) {
 // Tag returns the string that an object holds under a name: what tells apart the
 // variants of a closed union before it is known which one to read.
 func Tag(object Raw, name string) (string, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(object))
+	d := decode(object)
+	defer release(d)
 	tok, err := d.ReadToken()
 	if err != nil {
 		return "", located(d, err)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -28,8 +30,10 @@ func Without(src []byte, member string) ([]byte, error) {
 }
 
 func canonicalize(src []byte, skip string, skipping bool) ([]byte, error) {
+	d := decode(src)
+	defer release(d)
 	w := writer{
-		d:        jsontext.NewDecoder(bytes.NewBuffer(src)),
+		d:        d,
 		out:      make([]byte, 0, len(src)),
 		limit:    max(4*len(src), 1<<20),
 		skip:     skip,
@@ -47,12 +51,26 @@ func canonicalize(src []byte, skip string, skipping bool) ([]byte, error) {
 // appendRaw appends the canonical form of a value held inside another one, whose
 // size is its owner's business and whose depth starts at depth.
 func appendRaw(dst []byte, src Raw, depth int) ([]byte, error) {
-	w := writer{d: jsontext.NewDecoder(bytes.NewBuffer(src)), out: dst, limit: 1<<63 - 1}
+	d := decode(src)
+	defer release(d)
+	w := writer{d: d, out: dst, limit: math.MaxInt}
 	if err := w.value(depth); err != nil {
 		return nil, err
 	}
 	return w.out, end(w.d)
 }
+
+// Decoders are reused for the tables they keep. One that was released must not be
+// used, nor what it returned and was not copied.
+var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+func decode(src []byte) *jsontext.Decoder {
+	d := decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(src)) // which is read in place
+	return d
+}
+
+func release(d *jsontext.Decoder) { decoders.Put(d) }
 
 // end requires that d has nothing more to read.
 func end(d *jsontext.Decoder) error {

@@ -1,7 +1,6 @@
 package canon
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,7 +21,8 @@ func Unmarshal(src []byte, v any) error {
 	if p.Kind() != reflect.Pointer || p.IsNil() {
 		panic(fmt.Sprintf("canon: Unmarshal into %T, which is not a pointer", v))
 	}
-	r := reader{jsontext.NewDecoder(bytes.NewBuffer(src))}
+	r := reader{decode(src)}
+	defer release(r.Decoder)
 	if err := r.value(p.Elem()); err != nil {
 		return err
 	}

@@ -17,8 +17,10 @@
 package event
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hanzoai/link/spool/canon"
@@ -62,13 +64,17 @@ func New(run string, seq uint64, at time.Time, body Body) (Event, error) {
 	if err := check(env, body); err != nil {
 		return Event{}, fmt.Errorf("%s: %w", env.Type, err)
 	}
-	unsigned, err := canon.Marshal(variant.line(env, body))
+	noID, err := canon.Marshal(variant.line(env, body))
 	if err != nil {
 		return Event{}, fmt.Errorf("%s: %w", env.Type, err)
 	}
-	env.ID = canon.HashOf(unsigned)
+	env.ID = canon.HashOf(noID)
 	json, err := canon.Marshal(variant.line(env, body))
 	if err != nil {
+		return Event{}, fmt.Errorf("%s: %w", env.Type, err)
+	}
+	// The event's own copy, with lists that are empty rather than nil, as Parse has it.
+	if _, body, err = variant.parse(json); err != nil {
 		return Event{}, fmt.Errorf("%s: %w", env.Type, err)
 	}
 	return Event{env.ID, run, seq, env.At, body, env.ID, json}, nil
@@ -97,14 +103,19 @@ func Parse(b []byte) (Event, error) {
 	if err != nil {
 		return Event{}, invalid(ErrInvalid, env.Seq, "%s: %v", name, err)
 	}
-	unsigned, err := canon.Without(json, "event_id")
-	if err != nil {
-		return Event{}, invalid(ErrInvalid, env.Seq, "%v", err)
-	}
-	if hash := canon.HashOf(unsigned); env.ID != hash {
+	if hash := canon.HashOf(unsigned(json, env.ID)); env.ID != hash {
 		return Event{}, invalid(ErrID, env.Seq, "event_id is %q, but the event hashes to %s", env.ID, hash)
 	}
 	return Event{env.ID, env.Run, env.Seq, env.At, body, env.ID, json}, nil
+}
+
+// unsigned cuts event_id out of an event's canonical bytes, as [canon.Without] does
+// at the price of reading them again. It relies on what variant.parse has found: no
+// other member of that name at any depth, and run, seq and type after it. Within a
+// string the quotes would be escaped.
+func unsigned(json []byte, id canon.Hash) []byte {
+	before, after, _ := bytes.Cut(json, []byte(`"event_id":"`+string(id)+`",`))
+	return slices.Concat(before, after)
 }
 
 // JSON returns the event's canonical bytes, without a newline. They are not to be

@@ -41,8 +41,8 @@ func (o Outcome) String() string {
 // A Run is the fold of a run's events. The zero Run has none.
 type Run struct {
 	id    string
-	ids   []digest // event ids, by seq − 1
-	steps []step   // ascending; a repeated step is one
+	ids   []digest     // event ids, by seq − 1
+	steps []stepRecord // ascending; a repeated step is one
 
 	created     RunCreated
 	createdAt   string
@@ -58,8 +58,8 @@ type Run struct {
 // A digest is the 32 bytes of a canon.Hash.
 type digest [32]byte
 
-// A step is a StepRecorded in 72 bytes without pointers.
-type step struct {
+// A stepRecord is a StepRecorded in 72 bytes without pointers.
+type stepRecord struct {
 	step, tokens       uint64
 	loss, gradNorm, lr float64
 	batchIDs           digest
@@ -221,7 +221,7 @@ func (r *Run) record(e Event) {
 	case TrainStarted:
 		r.plan = &b
 	case StepRecorded:
-		if b.Step > r.lastStep().Step {
+		if last, _ := r.last(); b.Step > last {
 			r.steps = append(r.steps, stepOf(b))
 		}
 	case CheckpointCreated:
@@ -264,7 +264,7 @@ func (r *Run) Check(s StepRecorded) (recorded bool, err error) {
 // repeats reports whether s is a step recorded before, and refuses one that differs
 // from its record.
 func (r *Run) repeats(s StepRecorded) (bool, *Refusal) {
-	if s.Step > r.lastStep().Step {
+	if last, _ := r.last(); s.Step > last {
 		return false, nil
 	}
 	i := sort.Search(len(r.steps), func(i int) bool { return r.steps[i].step >= s.Step })
@@ -300,19 +300,20 @@ func (r *Run) Steps() iter.Seq[StepRecorded] {
 	}
 }
 
-// lastStep returns the highest recorded step, or the zero step.
-func (r *Run) lastStep() StepRecorded {
+// last returns the highest recorded step and its tokens, or zeros.
+func (r *Run) last() (step, tokens uint64) {
 	if len(r.steps) == 0 {
-		return StepRecorded{}
+		return 0, 0
 	}
-	return r.steps[len(r.steps)-1].body()
+	s := r.steps[len(r.steps)-1]
+	return s.step, s.tokens
 }
 
-func stepOf(b StepRecorded) step {
-	return step{b.Step, b.Tokens, b.Loss, b.GradNorm, b.LR, digestOf(b.BatchIDsHash)}
+func stepOf(b StepRecorded) stepRecord {
+	return stepRecord{b.Step, b.Tokens, b.Loss, b.GradNorm, b.LR, digestOf(b.BatchIDsHash)}
 }
 
-func (s step) body() StepRecorded {
+func (s stepRecord) body() StepRecorded {
 	return StepRecorded{s.step, s.tokens, s.loss, s.gradNorm, s.lr, s.batchIDs.hash()}
 }
 

@@ -55,6 +55,7 @@ type View struct {
 // steps, tokens and batches are those of the last step, one batch a step. Instants
 // are the producer's.
 func (r *Run) View() View {
+	step, tokens := r.last()
 	v := View{
 		ID:                        r.id,
 		Kind:                      r.created.Kind,
@@ -68,9 +69,9 @@ func (r *Run) View() View {
 		Job:                       r.created.Job,
 		By:                        r.created.By,
 		Datasets:                  list(r.datasets),
-		Steps:                     r.lastStep().Step,
-		Tokens:                    r.lastStep().Tokens,
-		Batches:                   r.lastStep().Step,
+		Steps:                     step,
+		Tokens:                    tokens,
+		Batches:                   step,
 		Checkpoints:               list(r.checkpoints),
 		Evaluations:               []string{},
 		Gates:                     list(r.gates),

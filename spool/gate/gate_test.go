@@ -29,7 +29,7 @@ func example(t *testing.T) (Gate, canon.Raw, canon.Hash) {
 	return g, canon.Raw(v.Gate.Spec), v.Gate.Hash
 }
 
-func TestHIP1334Item3GateHash(t *testing.T) {
+func TestHash(t *testing.T) {
 	g, _, want := example(t)
 	if err := g.Validate(); err != nil {
 		t.Errorf("Validate: %v", err)
