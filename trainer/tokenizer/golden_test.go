@@ -20,7 +20,7 @@ import (
 // testdata made them and the small tokenizers beside them.
 
 // trained are the tokenizers in testdata.
-var trained = []string{"gpt2", "roberta", "modernbert", "gemma", "gemma-crossing", "llama3", "qwen2", "llama2", "metaspace", "wordpiece"}
+var trained = []string{"gpt2", "roberta", "modernbert", "gemma", "gemma-crossing", "llama3", "qwen2", "llama2", "metaspace", "wordpiece", "trained"}
 
 // shared returns the path of a file in the data folder that the project's
 // checkouts share. Without one it skips the test, or fails it where

@@ -357,6 +357,8 @@ def main():
                       ("gemma-crossing", gemma(True)), ("llama3", llama3()), ("qwen2", qwen2()),
                       ("llama2", llama2(False)), ("metaspace", llama2(True)), ("wordpiece", wordpiece())]:
         udhr[name] = golden(name, save(name, tok))
+    # Made by TrainByteLevel, see train_test.go.
+    udhr["trained"] = golden("trained", Tokenizer.from_file(os.path.join(HERE, "trained.json")))
     with open(os.path.join(HERE, "udhr.golden.json"), "w") as f:
         json.dump(udhr, f, indent=1)
         f.write("\n")
