@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -27,15 +28,29 @@ type cloud struct {
 	t     *testing.T
 	base  string
 	store *db.Store
-	now   time.Time // of grants and received instants
+
+	mu  sync.Mutex // guards now, which the server's goroutines read
+	now time.Time  // of grants and received instants
+}
+
+func (c *cloud) clock() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// wait lets time pass.
+func (c *cloud) wait(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
 }
 
 func start(t *testing.T) *cloud {
 	t.Helper()
 	c := &cloud{t: t, now: time.Date(2026, 9, 29, 7, 42, 0, 0, time.UTC)}
-	clock := func() time.Time { return c.now }
 	var err error
-	if c.store, err = db.Open(t.TempDir(), clock); err != nil {
+	if c.store, err = db.Open(t.TempDir(), c.clock); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +60,7 @@ func start(t *testing.T) *cloud {
 	c.base = "http://" + l.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- control.New(control.Config{Store: c.store, Now: clock}).Serve(ctx, l) }()
+	go func() { served <- control.New(control.Config{Store: c.store, Now: c.clock}).Serve(ctx, l) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-served; err != nil {
