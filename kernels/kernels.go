@@ -150,7 +150,7 @@ type Device interface {
 	Add(y, a, b Mem)
 	// Mul is y = a * b; y may be a or b.
 	Mul(y, a, b Mem)
-	// Scale is y = s * y.
+	// Scale is y = s*y + 0; the sum turns -0 into +0.
 	Scale(y Mem, s float32)
 
 	// LayerNorm is y = (x-mean)*rstd*gamma + beta along rows of d, with

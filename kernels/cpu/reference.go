@@ -147,9 +147,7 @@ func (Reference) Mul(y, a, b kernels.Mem) {
 }
 
 func (Reference) Scale(y kernels.Mem, s float32) {
-	for i := range y.Host {
-		y.Host[i] *= s
-	}
+	scaleScalar(y.Host, y.Host, s)
 }
 
 func (Reference) LayerNorm(y, stats, x, gamma, beta kernels.Mem, t, d int, eps float32) {
@@ -217,29 +215,40 @@ func (Reference) GeGLUBack(dx, dy, x kernels.Mem, t, h int) {
 
 func (Reference) Rope(qkv kernels.Mem, seg kernels.Segments, a kernels.Attention, theta float64, back bool) {
 	needRope(qkv, seg, a)
-	rope(qkv.Host, seg, a, theta, back, 0, seg.Rows(), ropeScalar)
+	table := ropeTable(seg, a, theta, back)
+	for r := range seg.Rows() {
+		table.turn(qkv.Host, int(seg[r]), int(seg[r+1]), ropeScalar)
+	}
 }
 
-// rope turns the rows [from, to) with turn, which is ropeScalar or its equal.
-func rope(qkv []float32, seg kernels.Segments, a kernels.Attention, theta float64, back bool, from, to int, turn func(a, b, c, s []float32)) {
+// angles are the turns of one Rope: for each position dim/2 cosines and sines.
+type angles struct {
+	kernels.Attention
+	cos, sin []float32
+}
+
+func ropeTable(seg kernels.Segments, a kernels.Attention, theta float64, back bool) angles {
 	longest := 0
-	for r := from; r < to; r++ {
+	for r := range seg.Rows() {
 		longest = max(longest, int(seg[r+1]-seg[r]))
 	}
-	h, width := a.Dim/2, 3*a.Heads*a.Dim
 	cos, sin := kernels.RopeTable(longest, a.Dim, theta)
 	if back {
 		for i := range sin {
 			sin[i] = -sin[i]
 		}
 	}
-	for r := from; r < to; r++ {
-		for t := int(seg[r]); t < int(seg[r+1]); t++ {
-			p := t - int(seg[r])
-			for k := range 2 * a.Heads { // the queries' heads, then the keys'
-				v := qkv[t*width+k*a.Dim:]
-				turn(v[:h], v[h:a.Dim], cos[p*h:(p+1)*h], sin[p*h:(p+1)*h])
-			}
+	return angles{a, cos, sin}
+}
+
+// turn turns the row [lo, hi) by pairs, which is ropeScalar or its equal.
+func (t angles) turn(qkv []float32, lo, hi int, pairs func(a, b, c, s []float32)) {
+	h := t.Dim / 2
+	for i := lo; i < hi; i++ {
+		p := (i - lo) * h
+		for k := range 2 * t.Heads { // the queries' heads, then the keys'
+			v := qkv[(3*t.Heads*i+k)*t.Dim:]
+			pairs(v[:h], v[h:t.Dim], t.cos[p:p+h], t.sin[p:p+h])
 		}
 	}
 }
@@ -329,15 +338,15 @@ func (Reference) SegmentMean(y, x kernels.Mem, seg kernels.Segments, d int) {
 	need("SegmentMean y", y, seg.Rows()*d)
 	need("SegmentMean x", x, seg.Tokens()*d)
 	for r := range seg.Rows() {
-		segmentMean(y.Host[r*d:(r+1)*d], x.Host[int(seg[r])*d:int(seg[r+1])*d])
+		segmentMean(y.Host[r*d:(r+1)*d], x.Host[int(seg[r])*d:int(seg[r+1])*d], addScalar)
 	}
 }
 
 // segmentMean is the mean of x's rows, or zeros when there is none.
-func segmentMean(y, x []float32) {
+func segmentMean(y, x []float32, add func(y, a, b []float32)) {
 	clear(y)
 	for at := 0; at < len(x); at += len(y) {
-		addScalar(y, y, x[at:])
+		add(y, y, x[at:at+len(y)])
 	}
 	if n := len(x) / max(len(y), 1); n > 0 {
 		s := 1 / float32(n)

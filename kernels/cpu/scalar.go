@@ -67,8 +67,14 @@ func scaleScalar(y, x []float32, s float32) {
 
 func sumSquaresScalar(x []float32) float64 {
 	var l [lanes]float64
+	return squaresFrom(&l, x)
+}
+
+// squaresFrom adds the squares of x to the lanes, the first to lane 0, and sums
+// the lanes as tree does. A float32 squared is exact in float64.
+func squaresFrom(l *[lanes]float64, x []float32) float64 {
 	for i, v := range x {
-		l[i%lanes] += float64(v) * float64(v) // the product is exact
+		l[i%lanes] += float64(v) * float64(v)
 	}
 	for h := lanes / 2; h > 0; h /= 2 {
 		for i := range h {
