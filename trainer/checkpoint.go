@@ -43,7 +43,7 @@ func (f *fit) provenance(environment canon.SHA256) error {
 		}
 		f.note(name, b)
 	}
-	return nil
+	return f.Model.Teach(f.set.asked())
 }
 
 // checkpoint saves the model and records it. A checkpoint that is there is this

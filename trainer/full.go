@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/decision"
@@ -82,25 +81,7 @@ func (l *full) finish(ctx context.Context) error {
 		return nil
 	}
 	l.report(Progress{Phase: Calibrating, Rows: len(l.selects)})
-	held, err := eval.Hold(ctx, l.Model, l.selects)
-	if err != nil {
-		return err
-	}
-	c, err := eval.FitTemperatures("dev", held)
-	if err != nil {
-		return err
-	}
-	l.res.Calibration = c
-	if l.Model.Config.Temperature == nil {
-		l.Model.Config.Temperature = map[string]float64{}
-	}
-	for bucket, t := range c.Temperatures() {
-		l.Model.Config.Temperature[bucket] = t
-	}
-	b, err := canon.Marshal(c)
-	if err != nil {
-		return err
-	}
-	l.note("calibration", b)
-	return nil
+	var err error
+	l.res.Calibration, err = eval.Calibrate(ctx, l.Model, l.selects)
+	return err
 }

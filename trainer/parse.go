@@ -336,7 +336,7 @@ func (s *Stage) checkSuites() error {
 	}
 	taken := map[string]bool{}
 	for i, t := range s.Takes {
-		if err := t.check(); err != nil {
+		if err := t.Check(); err != nil {
 			return fmt.Errorf("takes[%d].%w", i, err)
 		}
 		if taken[t.Suite] {

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -144,4 +145,20 @@ func (s trainSet) total() uint64 {
 		n += s.tokens(step)
 	}
 	return n
+}
+
+// asked are the distinct questions of the rows, by key; of one key's questions
+// the last.
+func (s trainSet) asked() []decision.Asked {
+	byKey := map[string]decision.Asked{}
+	for _, row := range s.rows {
+		for _, a := range row.Asked {
+			byKey[a.Key] = a
+		}
+	}
+	var list []decision.Asked
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		list = append(list, byKey[key])
+	}
+	return list
 }

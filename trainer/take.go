@@ -48,9 +48,9 @@ type Take struct {
 	Purpose *record.Purpose `json:"purpose"` // of every row; null: by split
 }
 
-// check holds a take to its ranges. The columns are held to the file when it is
+// Check holds a take to its ranges. The columns are held to the file when it is
 // imported.
-func (t Take) check() error {
+func (t Take) Check() error {
 	switch {
 	case !stageName.MatchString(t.Suite) || len(t.Suite) > 40:
 		return fmt.Errorf("suite: %q is not a name: lower-case letters, digits, '.', '_' and '-', at most 40", t.Suite)
