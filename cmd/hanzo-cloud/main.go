@@ -15,7 +15,7 @@ import (
 var program = term.Program{
 	Name:     "hanzo-cloud",
 	About:    "the control plane of training runs, on this machine",
-	Commands: []term.Command{serveCommand, tokenCommand},
+	Commands: []term.Command{serveCommand, tokenCommand, demoCommand},
 }
 
 func main() {

@@ -4,7 +4,7 @@
 //
 // A command's whole behaviour is a function of its context, arguments and
 // streams, so that a test can run it in-process. Nothing here reads the
-// environment or exits.
+// environment, and only [Exec] exits.
 package term
 
 import (

@@ -1,0 +1,350 @@
+// Package benchcmd is the bench command: it evaluates checkpoints, judges runs
+// by frozen gates and draws reports. What it measures it records in the spool,
+// like every run.
+package benchcmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/hanzoai/link/cmd/internal/report"
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/kernels/cpu"
+	"github.com/hanzoai/link/spool"
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/durable"
+	"github.com/hanzoai/link/spool/event"
+	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/trainer"
+	"github.com/hanzoai/link/trainer/data"
+	"github.com/hanzoai/link/trainer/kai"
+)
+
+// Program is the bench command.
+func Program() term.Program {
+	return term.Program{
+		Name:     "bench",
+		About:    "evaluate models, judge runs, draw reports",
+		Commands: []term.Command{evalCommand, gateCommand, reportCommand},
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	b, err := canon.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", b)
+	return err
+}
+
+var evalCommand = term.Command{
+	Name: "eval", Args: "CHECKPOINT BUILD",
+	Short: "answer a build's evaluation rows with a checkpoint, and record the run",
+	Long: `
+BUILD is a folder that train stage or train fit made. The run it records can be a
+gate's baseline. Predictions and scored items are stored beside it.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		root := flags.String("spool", "", "keep the record under this `folder`; default $HANZO_SPOOL, else ~/.hanzo/spool")
+		run := flags.String("run", "", "the run's `id`; default from the checkpoint and the build")
+		suites := flags.String("suites", "", "answer only these `suites`, separated by commas")
+		threads := flags.Int("threads", 0, "compute on this `number` of threads; 0 is every core")
+		asJSON := flags.Bool("json", false, "print one JSON object instead of text")
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			if len(args) != 2 {
+				return term.Usagef("expected a checkpoint and a build, and got %d arguments", len(args))
+			}
+			model, err := kai.Load(args[0], cpu.New(*threads))
+			if err != nil {
+				return err
+			}
+			build, err := data.OpenBuild(args[1])
+			if err != nil {
+				return term.Exit(term.Refused, err)
+			}
+			s, err := spool.Open(*root, "", "")
+			if err != nil {
+				return err
+			}
+			subject, err := trainer.PutCheckpoint(s, args[0], "bench eval")
+			if err != nil {
+				return err
+			}
+			var only []string
+			if *suites != "" {
+				only = strings.Split(*suites, ",")
+			}
+			if *run == "" {
+				id, err := trainer.BaselineRun(subject, build)
+				if err != nil {
+					return err
+				}
+				*run = id
+				if only != nil {
+					h, err := canon.Of(append([]string{id}, only...))
+					if err != nil {
+						return err
+					}
+					*run = "eval_" + h.Hex()[:16]
+				}
+			}
+			log, err := s.Create(*run)
+			if errors.Is(err, spool.ErrExists) {
+				log, err = s.Resume(*run)
+			}
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			progress := term.NewProgress(streams.Err)
+			out, err := trainer.Evaluate(ctx, trainer.EvalConfig{
+				Run: *run, Build: build, Suites: only, Model: model, Subject: subject, Device: model.Device(),
+				Recorder: struct {
+					*spool.Spool
+					*spool.Log
+				}{s, log},
+				By: os.Getenv("USER"), Progress: func(p trainer.Progress) {
+					progress.Show(fmt.Sprintf("evaluating %s: %d of %d rows", p.Suite, p.Done, p.Rows))
+				},
+			})
+			progress.Done()
+			if err != nil {
+				return err
+			}
+			return showEvaluated(streams.Out, out, *asJSON)
+		}
+	},
+}
+
+func showEvaluated(w io.Writer, out trainer.Evaluated, asJSON bool) error {
+	if asJSON {
+		type suite struct {
+			Suite      string         `json:"suite"`
+			Dataset    string         `json:"dataset"`
+			Evaluation string         `json:"evaluation"`
+			Measures   []gate.Measure `json:"measures"`
+		}
+		list := struct {
+			Run    string  `json:"run"`
+			Suites []suite `json:"suites"`
+		}{Run: out.Run}
+		for _, s := range out.Suites {
+			list.Suites = append(list.Suites, suite{s.Suite, s.Dataset.ID, s.Evaluation, s.Measures})
+		}
+		return printJSON(w, list)
+	}
+	table := term.NewTable(w)
+	table.Row("suite", "rows", "accuracy", "log loss", "brier", "ece")
+	for _, s := range out.Suites {
+		row := []string{s.Suite, fmt.Sprint(len(s.Items))}
+		for _, name := range []string{gate.Accuracy, gate.NLL, gate.Brier, gate.ECE} {
+			v, err := gate.Metric(name, s.Items)
+			if err != nil {
+				row = append(row, "–")
+				continue
+			}
+			row = append(row, fmt.Sprintf("%.4f", v))
+		}
+		table.Row(row...)
+	}
+	table.Flush()
+	fmt.Fprintf(w, "run %s\n", out.Run)
+	return nil
+}
+
+var gateCommand = term.Command{
+	Name: "gate", Args: "RUN | GATE.json",
+	Short: "judge a run by the gate it named before it began, or store a gate",
+	Long: `
+With RUN: evaluates the gate that the run's RUN_CREATED named, from the items in
+the spool, and prints every rule. A run that is still open gets its
+GATE_EVALUATED; the control plane computes the same verdict again and refuses one
+that differs.
+
+With GATE.json: checks the gate and stores it in the spool, from where it is sent
+before any run that names it. A gate never changes: another threshold is another
+version, naming the one before.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		root := flags.String("spool", "", "the record's `folder`; default $HANZO_SPOOL, else ~/.hanzo/spool")
+		asJSON := flags.Bool("json", false, "print one JSON object instead of text")
+		return func(_ context.Context, streams term.IO, args []string) error {
+			if len(args) != 1 {
+				return term.Usagef("expected one argument, a run or a gate file, and got %d", len(args))
+			}
+			s, err := spool.Open(*root, "", "")
+			if err != nil {
+				return err
+			}
+			if strings.HasSuffix(args[0], ".json") {
+				return storeGate(streams.Out, s, args[0], *asJSON)
+			}
+			return judge(streams, s, args[0], *asJSON)
+		}
+	},
+}
+
+func storeGate(w io.Writer, s *spool.Spool, name string, asJSON bool) error {
+	src, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var g gate.Gate
+	if err := canon.Unmarshal(src, &g); err != nil {
+		return term.Usagef("%s: %w", name, err)
+	}
+	if err := g.Validate(); err != nil {
+		return term.Usagef("%s: %w", name, err)
+	}
+	hash, err := s.PutGate(g)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(w, map[string]canon.Hash{"gate_spec_hash": hash})
+	}
+	fmt.Fprintln(w, hash)
+	return nil
+}
+
+// judge evaluates a run's own gate and, while the run is open, records it.
+func judge(streams term.IO, s *spool.Spool, run string, asJSON bool) error {
+	fold, err := s.Fold(run)
+	if err != nil {
+		return err
+	}
+	view := fold.View()
+	if view.GateSpecHash == nil {
+		return term.Usagef("run %s named no gate when it was created, and none can be chosen afterwards", run)
+	}
+	g, err := s.LoadGate(*view.GateSpecHash)
+	if err != nil {
+		return err
+	}
+	subject, err := evaluations(s, run)
+	if err != nil {
+		return err
+	}
+	var baseline []gate.Evaluation
+	if g.Baseline != nil {
+		if baseline, err = evaluations(s, *g.Baseline); err != nil {
+			return fmt.Errorf("the gate's baseline: %w", err)
+		}
+	}
+	verdict := g.Evaluate(subject, baseline)
+	if view.Ended == nil {
+		log, err := s.Resume(run)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		if _, err := log.Append(event.GateEvaluated(verdict)); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		if err := printJSON(streams.Out, verdict); err != nil {
+			return err
+		}
+	} else {
+		showVerdict(streams.Out, g, verdict)
+	}
+	if verdict.Verdict != "pass" {
+		return term.Exit(term.Rejected, fmt.Errorf("run %s fails gate %s", run, g.Name))
+	}
+	return nil
+}
+
+// evaluations are a run's, as a gate reads them.
+func evaluations(s *spool.Spool, run string) ([]gate.Evaluation, error) {
+	fold, err := s.Fold(run)
+	if err != nil {
+		return nil, err
+	}
+	var list []gate.Evaluation
+	for _, e := range fold.Evaluations() {
+		judged := gate.Evaluation{
+			Dataset: e.Dataset, DatasetSHA256: e.DatasetSHA256,
+			Complete: e.Completion == event.Complete, Measures: e.Measures,
+		}
+		if e.ItemsSHA256 != nil {
+			f, err := s.OpenArtifact(*e.ItemsSHA256)
+			if err != nil {
+				return nil, err
+			}
+			judged.Items, err = gate.ParseItems(f)
+			f.Close()
+			if err != nil {
+				return nil, fmt.Errorf("evaluation %s: %w", e.ID, err)
+			}
+		}
+		list = append(list, judged)
+	}
+	return list, nil
+}
+
+func showVerdict(w io.Writer, g gate.Gate, v gate.Verdict) {
+	table := term.NewTable(w)
+	table.Row("rule", "dataset", "metric", "test", "value", "baseline", "improvement", "rows", "")
+	for i, r := range v.Rules {
+		rule := g.Rules[i]
+		word := "✓ pass"
+		if !r.Pass {
+			word = "✗ fail"
+		}
+		if r.Reason != nil {
+			word += ": " + string(*r.Reason)
+		}
+		table.Row(fmt.Sprint(i), rule.Dataset, rule.Metric, string(rule.Test.Kind), number(r.Value), number(r.Baseline), number(r.Delta), fmt.Sprint(r.N), word)
+	}
+	table.Flush()
+	fmt.Fprintf(w, "gate %s version %d: %s\n", g.Name, g.Version, v.Verdict)
+}
+
+func number(v *float64) string {
+	if v == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.4f", *v)
+}
+
+var reportCommand = term.Command{
+	Name: "report", Args: "RUN [FILE]",
+	Short: "draw a run as one HTML file that needs nothing else",
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		root := flags.String("spool", "", "the record's `folder`; default $HANZO_SPOOL, else ~/.hanzo/spool")
+		baseline := flags.String("baseline", "", "compare with this `run`; default the gate's baseline")
+		return func(_ context.Context, streams term.IO, args []string) error {
+			if len(args) != 1 && len(args) != 2 {
+				return term.Usagef("expected a run, and where to write: got %d arguments", len(args))
+			}
+			s, err := spool.Open(*root, "", "")
+			if err != nil {
+				return err
+			}
+			r, err := report.Read(s, args[0], *baseline)
+			if err != nil {
+				return err
+			}
+			name := args[0] + ".html"
+			if len(args) == 2 {
+				name = args[1]
+			}
+			var page bytes.Buffer
+			if err := report.Write(&page, r); err != nil {
+				return err
+			}
+			if err := durable.WriteFile(filepath.Clean(name), page.Bytes(), 0o644); err != nil {
+				return err
+			}
+			fmt.Fprintln(streams.Out, name)
+			return nil
+		}
+	},
+}

@@ -1,0 +1,291 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hanzoai/link/spool"
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/event"
+	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/spool/record"
+	"github.com/hanzoai/link/trainer/decision"
+)
+
+// Read makes a run's report from its record. baseline is the run whose
+// evaluations are "before"; empty takes the gate's, if there is one.
+func Read(s *spool.Spool, run, baseline string) (Report, error) {
+	fold, err := s.Fold(run)
+	if err != nil {
+		return Report{}, err
+	}
+	view := fold.View()
+	r := Report{Run: run, Status: string(view.Status)}
+	var g gate.Gate
+	if view.GateSpecHash != nil {
+		if g, err = s.LoadGate(*view.GateSpecHash); err != nil {
+			return Report{}, fmt.Errorf("report of run %s: %w", run, err)
+		}
+		if g.Baseline != nil && baseline == "" {
+			baseline = *g.Baseline
+		}
+	}
+	var verdict *event.GateEvaluated
+	if n := len(view.Gates); n > 0 {
+		verdict = &view.Gates[n-1]
+		r.Verdict = string(verdict.Verdict)
+	}
+	before, err := evaluations(s, baseline)
+	if err != nil {
+		return Report{}, err
+	}
+	var outcomes []Outcome
+	for _, e := range fold.Evaluations() {
+		suite, err := readSuite(s, e)
+		if err != nil {
+			return Report{}, fmt.Errorf("report of run %s: %w", run, err)
+		}
+		for _, b := range before {
+			if b.DatasetSHA256 != e.DatasetSHA256 || b.ItemsSHA256 == nil {
+				continue
+			}
+			if suite.Before, err = readItems(s, *b.ItemsSHA256); err != nil {
+				return Report{}, err
+			}
+			if len(suite.After) > 0 {
+				c := ChangeIn(suite.Before, suite.After)
+				suite.Lo, suite.Hi = &c.Lo, &c.Hi
+			}
+		}
+		suite.judge(g, verdict)
+		r.Suites = append(r.Suites, suite)
+		outcomes = append(outcomes, Outcome{suite.Name, suite.Role, accuracy(suite.Before), accuracy(suite.After)})
+	}
+	for e, err := range s.Events(run) {
+		if err != nil {
+			return Report{}, err
+		}
+		if step, ok := e.Body.(event.StepRecorded); ok {
+			r.Steps = append(r.Steps, Step{step.Step, step.Loss, step.GradNorm, step.LR})
+		}
+	}
+	r.Sentence = Sentence(run, outcomes, (*gate.Verdict)(verdict))
+	if r.Notices, err = notices(s, run); err != nil {
+		return Report{}, err
+	}
+	r.Facts = facts(view)
+	return r, nil
+}
+
+// evaluations are a run's, none for no run.
+func evaluations(s *spool.Spool, run string) ([]event.Evaluation, error) {
+	if run == "" {
+		return nil, nil
+	}
+	fold, err := s.Fold(run)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // recorded on another machine
+	}
+	if err != nil {
+		return nil, err
+	}
+	return fold.Evaluations(), nil
+}
+
+// readSuite reads one evaluation's items, and each answer beside its gold.
+func readSuite(s *spool.Spool, e event.Evaluation) (Suite, error) {
+	suite := Suite{Name: SuiteOf(e.Dataset)}
+	var err error
+	if e.ItemsSHA256 != nil {
+		if suite.After, err = readItems(s, *e.ItemsSHA256); err != nil {
+			return suite, err
+		}
+	}
+	if e.PredictionsSHA256 == nil || e.Purpose == record.SealedEval {
+		return suite, nil
+	}
+	f, err := s.OpenArtifact(*e.PredictionsSHA256)
+	if err != nil {
+		return suite, err
+	}
+	defer f.Close()
+	predictions, err := gate.ParsePredictions(f)
+	if err != nil {
+		return suite, err
+	}
+	golds, err := readGolds(s, e.DatasetSHA256)
+	if err != nil {
+		return suite, err
+	}
+	for _, p := range predictions {
+		if gold, ok := golds[[2]string{p.Item, p.Question}]; ok {
+			suite.Answers = append(suite.Answers, Answer{gold, p.Answer})
+		}
+	}
+	return suite, nil
+}
+
+func readItems(s *spool.Spool, sha canon.SHA256) ([]gate.Item, error) {
+	f, err := s.OpenArtifact(sha)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return gate.ParseItems(f)
+}
+
+// maxItem is the most bytes of one dataset item: a state of 10 MB, escaped.
+const maxItem = 64 << 20
+
+// readGolds reads a dataset's most probable answers by item and question.
+func readGolds(s *spool.Spool, sha canon.SHA256) (map[[2]string]string, error) {
+	f, err := s.OpenArtifact(sha)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	golds := make(map[[2]string]string)
+	var rows decision.Reader
+	for line, err := range canon.Lines(f, maxItem) {
+		if err != nil {
+			return nil, err
+		}
+		var item record.DatasetItem
+		if err := canon.Unmarshal(line.Bytes, &item); err != nil {
+			return nil, fmt.Errorf("dataset %s, line %d: %w", sha, line.N, err)
+		}
+		row, err := rows.ParseRow(item.Payload.Input, item.Payload.Gold)
+		if err != nil {
+			return nil, fmt.Errorf("dataset %s, line %d: %w", sha, line.N, err)
+		}
+		for _, asked := range row.Asked {
+			if asked.Target == nil {
+				continue
+			}
+			order := asked.Question.Sorted()
+			best := order[0]
+			for _, i := range order {
+				if asked.Target[i] > asked.Target[best] {
+					best = i
+				}
+			}
+			golds[[2]string{item.ItemID, asked.Key}] = asked.Question.Options[best].Key
+		}
+	}
+	return golds, nil
+}
+
+// judge says what the gate asks of the suite, and what it found.
+func (s *Suite) judge(g gate.Gate, verdict *event.GateEvaluated) {
+	var asked []string
+	for i, rule := range g.Rules {
+		if SuiteOf(rule.Dataset) != s.Name {
+			continue
+		}
+		asked = append(asked, words(rule))
+		if s.Role = "protected"; rule.Test.Kind == gate.Improve {
+			s.Role = "target"
+		}
+		if verdict == nil || i >= len(verdict.Rules) {
+			continue
+		}
+		if verdict.Rules[i].Pass && s.Verdict == "" {
+			s.Verdict = "pass"
+		} else if !verdict.Rules[i].Pass {
+			s.Verdict = "fail"
+		}
+	}
+	s.Rule = strings.Join(asked, "; ")
+}
+
+// words says a rule as a person would.
+func words(r gate.Rule) string {
+	switch r.Test.Kind {
+	case gate.Hold:
+		worse := "fall"
+		if !r.Higher {
+			worse = "rise"
+		}
+		return fmt.Sprintf("%s may %s by %g", r.Metric, worse, r.Test.Tolerance)
+	case gate.Improve:
+		if r.Test.Margin == 0 {
+			return r.Metric + " must improve"
+		}
+		return fmt.Sprintf("%s must improve by over %g", r.Metric, r.Test.Margin)
+	case gate.Floor:
+		return fmt.Sprintf("%s at least %g", r.Metric, r.Test.Value)
+	}
+	return fmt.Sprintf("%s at most %g", r.Metric, r.Test.Value)
+}
+
+// SuiteOf is the suite of a dataset's id, <suite>.<split>.<12 hex>, or the id.
+func SuiteOf(dataset string) string {
+	parts := strings.Split(dataset, ".")
+	if n := len(parts); n > 2 && len(parts[n-1]) == 12 {
+		return strings.Join(parts[:n-2], ".")
+	}
+	return dataset
+}
+
+func accuracy(items []gate.Item) float64 {
+	v, err := gate.Metric(gate.Accuracy, items)
+	if err != nil {
+		return math.NaN()
+	}
+	return v
+}
+
+// notices are what the trainer noted in the run's metrics to be read.
+func notices(s *spool.Spool, run string) ([]string, error) {
+	f, err := os.Open(filepath.Join(s.Dir(), "runs", run+".metrics"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var found []string
+	for line, err := range canon.Lines(f, 1<<20) {
+		if err != nil {
+			break // a line that a crash tore: these are notes, not the record
+		}
+		if text, err := canon.Tag(line.Bytes, "text"); err == nil && !slices.Contains(found, text) {
+			found = append(found, text)
+		}
+	}
+	return found, nil
+}
+
+func facts(v event.View) []Fact {
+	list := []Fact{
+		{"created", v.Created}, {"by", v.By}, {"seed", fmt.Sprint(v.Seed)},
+		{"steps", fmt.Sprint(v.Steps)}, {"tokens", fmt.Sprint(v.Tokens)},
+		{"config", string(v.ConfigSHA256)}, {"environment", string(v.EnvironmentArtifactSHA256)},
+	}
+	for _, p := range v.Parents {
+		list = append(list, Fact{"base", string(p)})
+	}
+	for _, d := range v.Datasets {
+		list = append(list, Fact{fmt.Sprintf("dataset, to %s", d.Role), d.Dataset + " " + string(d.DatasetSHA256)})
+	}
+	for _, c := range v.Checkpoints {
+		list = append(list, Fact{fmt.Sprintf("checkpoint at step %d", c.Step), string(c.ArtifactSHA256)})
+	}
+	if v.GateSpecHash != nil {
+		list = append(list, Fact{"gate", string(*v.GateSpecHash)})
+	}
+	if v.Error != nil {
+		list = append(list, Fact{"error", *v.Error})
+	}
+	return list
+}

@@ -1,0 +1,133 @@
+// Package report draws a run as one HTML file that needs nothing else: no
+// script, no font, no network. It shows what was measured and nothing it was
+// not given; where rows are too few to say something, it says that.
+package report
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/hanzoai/link/spool/gate"
+)
+
+// Report is everything the page shows.
+type Report struct {
+	Run      string   // the run's id
+	Sentence string   // the one sentence that matters
+	Status   string   // the run's status
+	Verdict  string   // the gate's: pass, fail, or empty without a gate
+	Facts    []Fact   // what made the run, in the order shown
+	Notices  []string // what the trainer noticed
+	Steps    []Step   // ascending
+	Suites   []Suite
+}
+
+// Fact is one line of the run's particulars.
+type Fact struct{ Name, Value string }
+
+// Step is one optimizer step as recorded.
+type Step struct {
+	Step           uint64
+	Loss, GradNorm float64
+	LR             float64
+}
+
+// Suite is one evaluated dataset, before and after.
+type Suite struct {
+	Name    string
+	Role    string      // "target" or "protected"
+	Rule    string      // what the gate asks of it, in words; empty without one
+	Verdict string      // pass, fail or empty
+	Lo, Hi  *float64    // of the change in accuracy, as fractions; nil without an interval
+	Before  []gate.Item // the base's; nil when it was not evaluated
+	After   []gate.Item // this run's
+	Answers []Answer    // this run's, for the confusion matrix; may be empty
+	Cut     int         // rows whose state was cut to fit
+}
+
+// Answer is what a row's gold was and what was answered.
+type Answer struct{ Gold, Given string }
+
+//go:embed page.html
+var files embed.FS
+
+var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"points":      points,
+	"percent":     percent,
+	"loss":        func(steps []Step) template.HTML { return lossChart(steps) },
+	"bars":        func(suites []Suite) template.HTML { return suiteBars(suites) },
+	"reliability": func(items []gate.Item) template.HTML { return reliability(items) },
+	"confusion":   func(answers []Answer) template.HTML { return confusion(answers) },
+	"metric":      metric,
+	"flips":       flips,
+}).ParseFS(files, "page.html"))
+
+// Write writes the page.
+func Write(w io.Writer, r Report) error {
+	if err := page.Execute(w, r); err != nil {
+		return fmt.Errorf("report of run %s: %w", r.Run, err)
+	}
+	return nil
+}
+
+// metric is a suite's metric for the page: three decimals, or a dash.
+func metric(name string, items []gate.Item) string {
+	v, err := gate.Metric(name, items)
+	if err != nil || math.IsNaN(v) {
+		return "–"
+	}
+	return strconv.FormatFloat(v, 'f', 3, 64)
+}
+
+// percent is the accuracy of items, "90.4 %".
+func percent(items []gate.Item) string {
+	v, err := gate.Metric("accuracy", items)
+	if err != nil {
+		return "–"
+	}
+	return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
+}
+
+// points is the change in accuracy of a suite, "+3.1".
+func points(s Suite) string {
+	before, err := gate.Metric("accuracy", s.Before)
+	if err != nil {
+		return "–"
+	}
+	after, err := gate.Metric("accuracy", s.After)
+	if err != nil {
+		return "–"
+	}
+	change := fmt.Sprintf("%+.1f", 100*(after-before))
+	if s.Lo != nil && s.Hi != nil {
+		change += fmt.Sprintf(" [%+.1f, %+.1f]", 100**s.Lo, 100**s.Hi)
+	}
+	return change
+}
+
+// flips counts the rows whose correctness changed, either way.
+func flips(s Suite) string {
+	before := make(map[[2]string]bool, len(s.Before))
+	for _, item := range s.Before {
+		if item.Correct != nil {
+			before[[2]string{item.Item, item.Question}] = *item.Correct
+		}
+	}
+	var repaired, damaged int
+	for _, item := range s.After {
+		was, known := before[[2]string{item.Item, item.Question}]
+		if !known || item.Correct == nil || was == *item.Correct {
+			continue
+		}
+		if was {
+			damaged++
+		} else {
+			repaired++
+		}
+	}
+	return fmt.Sprintf("%d repaired, %d damaged", repaired, damaged)
+}

@@ -1,0 +1,210 @@
+package traincmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/durable"
+	"github.com/hanzoai/link/trainer/decision"
+	"github.com/hanzoai/link/trainer/kai"
+)
+
+var askCommand = term.Command{
+	Name: "ask", Args: "CHECKPOINT [STATE]",
+	Short: "ask a checkpoint about a state, and get probabilities",
+	Long: `
+STATE is text; without it, it is read from standard input. The question is the
+one the checkpoint was taught, or the one that --question, or --type with
+--options and --instructions, says. --request answers a whole POST /v1/decisions
+request from a file ("-" for standard input).
+
+--listen HOST:PORT serves POST /v1/decisions on a loopback address instead, in
+the shape that the public clients send. It authenticates nobody; put a gateway in
+front of it to serve others.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		var m machine
+		m.flag(flags)
+		question := flags.String("question", "", `the question, as the JSON of /v1/decisions: {"type", "instructions", "criteria"}`)
+		kind := flags.String("type", "choice", "the question's `type`: choice, score or noul")
+		options := flags.String("options", "", "its answers, separated by commas; a score's lowest first")
+		instructions := flags.String("instructions", "", "the question, in `words`")
+		request := flags.String("request", "", "answer the request in this `file`")
+		listen := flags.String("listen", "", "serve POST /v1/decisions at this `address`")
+		addrFile := flags.String("addr-file", "", "with --listen: write the address served to this `file`")
+		asJSON := asJSON(flags)
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			if len(args) == 0 {
+				return term.Usagef("name the checkpoint to ask")
+			}
+			dir := args[0]
+			model, err := load(dir, m)
+			if err != nil {
+				return err
+			}
+			d := &decider{name: filepath.Base(filepath.Clean(dir)), model: model, predictor: model.NewPredictor(), log: slog.New(slog.NewTextHandler(streams.Err, nil))}
+			switch {
+			case *listen != "":
+				return d.listen(ctx, *listen, func(at net.Addr) {
+					fmt.Fprintf(streams.Err, "serving POST http://%s/v1/decisions; stop with Ctrl-C\n", at)
+					if *addrFile != "" {
+						if err := durable.WriteFile(*addrFile, []byte("http://"+at.String()+"\n"), 0o644); err != nil {
+							fmt.Fprintf(streams.Err, "train: %v\n", err)
+						}
+					}
+				})
+			case *request != "":
+				return d.reply(streams, *request)
+			}
+			asked, err := d.questions(*question, *kind, *options, *instructions)
+			if err != nil {
+				return err
+			}
+			state, err := readState(args[1:], streams.In)
+			if err != nil {
+				return err
+			}
+			row := decision.Row{State: state, Asked: asked}
+			answers, err := d.answer(row)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				byKey := make(map[string]kai.Answer, len(answers))
+				for i, a := range answers {
+					byKey[asked[i].Key] = a
+				}
+				return json.NewEncoder(streams.Out).Encode(byKey)
+			}
+			for i, a := range answers {
+				showAnswer(streams.Out, asked[i], a, len(asked) > 1)
+			}
+			return nil
+		}
+	},
+}
+
+// reply answers one request from a file as the server would.
+func (d *decider) reply(streams term.IO, name string) error {
+	var body []byte
+	var err error
+	if name == "-" {
+		body, err = io.ReadAll(streams.In)
+	} else {
+		body, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the request: %w", err)
+	}
+	answer, err := d.decide(body, time.Now())
+	if err != nil {
+		return term.Exit(term.Usage, fmt.Errorf("%s: %w", name, err))
+	}
+	return json.NewEncoder(streams.Out).Encode(answer)
+}
+
+// questions are those the flags say, else those the checkpoint was taught.
+func (d *decider) questions(question, kind, options, instructions string) ([]decision.Asked, error) {
+	switch {
+	case question != "":
+		q, err := decision.ParseQuestion(canon.Raw(question))
+		if err != nil {
+			return nil, term.Usagef("--question: %w", err)
+		}
+		return []decision.Asked{{Key: "answer", Question: q}}, nil
+	case options != "" || instructions != "":
+		t, err := decision.ParseType(kind)
+		if err != nil {
+			return nil, term.Usagef("--type: %w", err)
+		}
+		var criteria []decision.Criterion
+		for _, label := range list(options) {
+			criteria = append(criteria, decision.Criterion{Label: label})
+		}
+		q, err := decision.New(t, instructions, criteria)
+		if err != nil {
+			return nil, term.Usagef("%w; --type, --options and --instructions make the question", err)
+		}
+		return []decision.Asked{{Key: "answer", Question: q}}, nil
+	}
+	taught, err := d.model.Taught()
+	if err != nil {
+		return nil, err
+	}
+	if len(taught) == 0 {
+		return nil, term.Usagef("%s names no question that it was taught: ask one with --type, --options and --instructions", d.name)
+	}
+	return taught, nil
+}
+
+// readState is the state of the arguments, or all of standard input.
+func readState(args []string, in io.Reader) (string, error) {
+	if len(args) > 0 {
+		return strings.Join(args, " "), nil
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return "", fmt.Errorf("reading the state: %w", err)
+	}
+	state := strings.TrimSpace(string(text))
+	if state == "" {
+		return "", errors.New("the state is empty: give it as an argument or on standard input")
+	}
+	return state, nil
+}
+
+// showAnswer prints an answer's options, most probable first.
+func showAnswer(w io.Writer, asked decision.Asked, a kai.Answer, named bool) {
+	if named {
+		fmt.Fprintf(w, "%s: %s\n", asked.Key, asked.Question.Instructions)
+	}
+	type line struct {
+		label string
+		p     float64
+	}
+	var lines []line
+	switch asked.Question.Type {
+	case decision.Noul:
+		lines = []line{{"true", *a.Noul}, {"false", 1 - *a.Noul}}
+	case decision.Score:
+		for level, p := range a.Probabilities {
+			lines = append(lines, line{level + " " + a.Legend[level], p})
+		}
+	default:
+		for label, p := range a.Probabilities {
+			lines = append(lines, line{label, p})
+		}
+	}
+	sort.Slice(lines, func(i, j int) bool {
+		if lines[i].p != lines[j].p {
+			return lines[i].p > lines[j].p
+		}
+		return lines[i].label < lines[j].label
+	})
+	table := term.NewTable(w)
+	for _, l := range lines[:min(len(lines), shown)] {
+		table.Row(fmt.Sprintf("%.3f", l.p), l.label)
+	}
+	table.Flush()
+	if n := len(lines) - shown; n > 0 {
+		fmt.Fprintf(w, "       and %d less probable\n", n)
+	}
+	if a.Score != nil {
+		fmt.Fprintf(w, "expected level %.2f\n", *a.Score)
+	}
+	if a.Cut > 0 {
+		fmt.Fprintf(w, "note: %d tokens of the state did not fit and were not read\n", a.Cut)
+	}
+}

@@ -1,0 +1,325 @@
+package traincmd
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/hanzoai/link/cmd/internal/report"
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/spool"
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/durable"
+	"github.com/hanzoai/link/trainer"
+	"github.com/hanzoai/link/trainer/data"
+	"github.com/hanzoai/link/trainer/kai"
+)
+
+var fitCommand = term.Command{
+	Name: "fit", Args: "STAGE.json | FILE",
+	Short: "teach a checkpoint, evaluate it before and after, and record the run",
+	Long: `
+STAGE.json says everything about a run in one document; the one that a run used
+is kept as runs/RUN/stage.json. With a FILE of rows (CSV, TSV, JSON Lines) the
+stage is made from the flags instead: --label names the answer's column, and
+--encoder or --base what to start from.
+
+The base is evaluated first, as a run of its own; then the steps; then the
+trained model on the same rows. Every step is on disk in the spool before the
+next one begins. Nothing waits for a network: with HANZO_API set what there is is
+sent on the side, and train sync sends the rest.
+
+Ctrl-C saves the state and leaves the run open: train fit --resume RUN goes on
+from there, and so it does after a crash, bit for bit.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		var f fitting
+		f.machine.flag(flags)
+		f.record.flag(flags)
+		f.folders.flag(flags)
+		f.quick.flag(flags)
+		flags.StringVar(&f.run, "run", "", "the run's `id`; default run_ and 16 random hex digits")
+		flags.StringVar(&f.resume, "resume", "", "go on with this `run`")
+		asJSON := asJSON(flags)
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			f.streams, f.progress, f.asJSON = streams, term.NewProgress(streams.Err), *asJSON
+			if f.resume != "" {
+				if len(args) > 0 {
+					return term.Usagef("--resume takes no file: the run keeps its own stage")
+				}
+				return f.again(ctx)
+			}
+			file, err := one(args, "a stage file or a file of rows")
+			if err != nil {
+				return err
+			}
+			return f.begin(ctx, file)
+		}
+	},
+}
+
+// folders are where a run's things are kept.
+type folders struct{ suites, builds, runs string }
+
+func (f *folders) flag(flags *flag.FlagSet) {
+	flags.StringVar(&f.suites, "data", "data", "the `folder` of suites")
+	flags.StringVar(&f.builds, "builds", "builds", "the `folder` of sealed builds")
+	flags.StringVar(&f.runs, "runs", "runs", "the `folder` of runs")
+}
+
+// fitting is one train fit.
+type fitting struct {
+	machine machine
+	record  recordIn
+	folders folders
+	quick   quick
+	run     string
+	resume  string
+
+	streams  term.IO
+	progress *term.Progress
+	asJSON   bool
+}
+
+// runFile is runs/RUN/run.json: what resuming needs and the stage does not say.
+type runFile struct {
+	Build string `json:"build"` // the build's folder
+	Base  string `json:"base"`  // the base checkpoint's folder
+}
+
+// begin makes a run of a file and fits it.
+func (f *fitting) begin(ctx context.Context, file string) error {
+	if f.run == "" {
+		f.run = "run_" + randomHex()
+	}
+	dir := filepath.Join(f.folders.runs, f.run)
+	if _, err := os.Stat(dir); err == nil {
+		return term.Usagef("%s exists: train fit --resume %s goes on with it, another --run starts anew", dir, f.run)
+	}
+	src, at, err := f.stageBytes(file, dir)
+	if err != nil {
+		return err
+	}
+	stage, err := trainer.ParseStage(src)
+	if err != nil {
+		return term.Exit(term.Usage, fmt.Errorf("%s: %w", file, err))
+	}
+	build, err := f.build(stage, at)
+	if err != nil {
+		return err
+	}
+	base := stage.Init.Dir
+	if !filepath.IsAbs(base) {
+		base = filepath.Join(at, base)
+	}
+	model, err := load(base, f.machine)
+	if err != nil {
+		return err
+	}
+	opened, err := data.OpenBuild(build)
+	if err != nil {
+		return refused(err)
+	}
+	for _, p := range []*string{&build, &base} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	kept, err := canon.Marshal(runFile{Build: build, Base: base})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := durable.WriteFile(filepath.Join(dir, "stage.json"), src, 0o644); err != nil {
+		return err
+	}
+	if err := durable.WriteFile(filepath.Join(dir, "run.json"), append(kept, '\n'), 0o644); err != nil {
+		return err
+	}
+	return f.fit(ctx, stage, model, opened, base)
+}
+
+// again takes up a run that was interrupted.
+func (f *fitting) again(ctx context.Context) error {
+	f.run = f.resume
+	dir := filepath.Join(f.folders.runs, f.run)
+	src, err := os.ReadFile(filepath.Join(dir, "stage.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return term.Usagef("there is no run %s in %s", f.run, f.folders.runs)
+	}
+	if err != nil {
+		return err
+	}
+	stage, err := trainer.ParseStage(src)
+	if err != nil {
+		return term.Exit(term.Usage, fmt.Errorf("%s: %w", filepath.Join(dir, "stage.json"), err))
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err != nil {
+		return err
+	}
+	var kept runFile
+	if err := canon.Unmarshal(raw, &kept); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, "run.json"), err)
+	}
+	build, err := data.OpenBuild(kept.Build)
+	if err != nil {
+		return refused(err)
+	}
+	model, err := load(kept.Base, f.machine)
+	if err != nil {
+		return err
+	}
+	return f.fit(ctx, stage, model, build, kept.Base)
+}
+
+// build imports the takes that name a file and seals all of them.
+func (f *fitting) build(stage trainer.Stage, at string) (string, error) {
+	return buildStage(f.streams.Err, stage, at, f.folders)
+}
+
+// recording is a spool with one of its logs open: what a run is recorded in.
+type recording struct {
+	*spool.Spool
+	*spool.Log
+}
+
+// openRun opens a run's log, a new one or one that was begun.
+func openRun(s *spool.Spool, run string) (recording, error) {
+	log, err := s.Create(run)
+	if errors.Is(err, spool.ErrExists) {
+		log, err = s.Resume(run)
+	}
+	if errors.Is(err, spool.ErrLocked) {
+		err = fmt.Errorf("%w; wait for it, or choose another --run", err)
+	}
+	return recording{s, log}, err
+}
+
+// fit evaluates the base, trains, and shows what came of it.
+func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model, build *data.Build, base string) error {
+	s, err := f.record.open()
+	if err != nil {
+		return err
+	}
+	stop := sendAside(ctx, s, f.streams.Err)
+	defer stop()
+	address, err := trainer.PutCheckpoint(s, base, "train init")
+	if err != nil {
+		return err
+	}
+	baseline, err := trainer.BaselineRun(address, build)
+	if err != nil {
+		return err
+	}
+	before, err := f.baseline(ctx, s, model, build, address, baseline)
+	if err != nil {
+		return err
+	}
+	rec, err := openRun(s, f.run)
+	if err != nil {
+		return err
+	}
+	defer rec.Close()
+	if cut := rec.Cut(); cut > 0 {
+		f.progress.Say("%s: %d bytes of an event that was never acknowledged were cut from the end of the log", f.run, cut)
+	}
+	result, err := trainer.Fit(ctx, trainer.Config{
+		Run: f.run, Stage: stage, Build: build, Model: model, Base: address, Device: model.Device(),
+		Recorder: rec, Dir: filepath.Join(f.folders.runs, f.run), Resume: f.resume != "", Baseline: &before,
+		By: userName(), Progress: f.show,
+	})
+	f.progress.Done()
+	switch {
+	case errors.Is(err, trainer.ErrInterrupted):
+		return term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted after step %d and kept: train fit --resume %s goes on", f.run, result.Steps, f.run))
+	case errors.Is(err, data.ErrPurpose):
+		return refused(err)
+	case err != nil:
+		return err
+	}
+	for _, w := range result.Warnings {
+		if err := rec.Metric(map[string]string{"warning": w.Code, "suite": w.Suite, "text": w.Text}); err != nil {
+			return err
+		}
+	}
+	page := filepath.Join(f.folders.runs, f.run, "report.html")
+	if err := writeReport(page, s, f.run, baseline); err != nil {
+		return err
+	}
+	if f.asJSON {
+		if err := printJSON(f.streams.Out, outcomeOf(result, page)); err != nil {
+			return err
+		}
+	} else {
+		showResult(f.streams.Out, result, before, stage, page)
+	}
+	if result.Verdict != nil && result.Verdict.Verdict != "pass" {
+		return term.Exit(term.Rejected, fmt.Errorf("run %s: its gate failed; the checkpoint is kept", f.run))
+	}
+	return nil
+}
+
+// baseline evaluates the base on what the run will be evaluated on, once for a
+// base and a build.
+func (f *fitting) baseline(ctx context.Context, s *spool.Spool, model *kai.Model, build *data.Build, subject canon.SHA256, run string) (trainer.Evaluated, error) {
+	rec, err := openRun(s, run)
+	if err != nil {
+		return trainer.Evaluated{}, err
+	}
+	defer rec.Close()
+	before, err := trainer.Evaluate(ctx, trainer.EvalConfig{
+		Run: run, Build: build, Model: model, Subject: subject, Device: model.Device(),
+		Recorder: rec, By: userName(), Tags: []string{"baseline"}, Progress: f.show,
+	})
+	f.progress.Done()
+	return before, err
+}
+
+// show is the progress line.
+func (f *fitting) show(p trainer.Progress) { f.progress.Show(progressLine(p)) }
+
+// writeReport draws the run's page.
+func writeReport(page string, s *spool.Spool, run, baseline string) error {
+	r, err := report.Read(s, run, baseline)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := report.Write(&b, r); err != nil {
+		return err
+	}
+	return durable.WriteFile(page, b.Bytes(), 0o644)
+}
+
+func randomHex() string {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic("train: the system has no random numbers: " + err.Error())
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// userName is who runs this, as the machine knows them.
+func userName() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f {
+				return -1
+			}
+			return r
+		}, u.Username)
+	}
+	return "unknown"
+}
+
+var _ trainer.Recorder = recording{}

@@ -1,0 +1,183 @@
+package traincmd
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/hanzoai/link/cmd/internal/report"
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/trainer"
+)
+
+// progressLine is where a run stands, in one line.
+func progressLine(p trainer.Progress) string {
+	switch p.Phase {
+	case trainer.Preparing:
+		return fmt.Sprintf("preparing rows: %d of %d", p.Done, p.Rows)
+	case trainer.Calibrating:
+		return fmt.Sprintf("calibrating on %d held-out rows", p.Rows)
+	case trainer.Evaluating:
+		return fmt.Sprintf("evaluating %s: %d of %d rows", p.Suite, p.Done, p.Rows)
+	}
+	line := fmt.Sprintf("step %d of %d  loss %.4f  %s tokens/s", p.Step, p.Steps, p.Loss, thousands(p.Rate))
+	if p.Left > 0 {
+		line += "  " + p.Left.Round(time.Second).String() + " left"
+	}
+	if p.SelectNLL > 0 {
+		line += fmt.Sprintf("  held-out loss %.4f", p.SelectNLL)
+	}
+	if p.Cut > 0 {
+		line += fmt.Sprintf("  %d rows cut", p.Cut)
+	}
+	return line
+}
+
+// thousands writes a rate with three figures: 943, 4.1k, 12k.
+func thousands(v float64) string {
+	switch {
+	case v >= 10_000:
+		return fmt.Sprintf("%.0fk", v/1000)
+	case v >= 1000:
+		return fmt.Sprintf("%.1fk", v/1000)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// suiteOutcome is one suite of a run's result, as --json prints it.
+type suiteOutcome struct {
+	Suite      string         `json:"suite"`
+	Dataset    string         `json:"dataset"`
+	Evaluation string         `json:"evaluation"`
+	Role       string         `json:"role"`
+	Rows       int            `json:"rows"`
+	Before     []gate.Measure `json:"before"`
+	After      []gate.Measure `json:"after"`
+}
+
+type warningOutcome struct {
+	Code  string `json:"code"`
+	Suite string `json:"suite"`
+	Text  string `json:"text"`
+}
+
+// outcome is a run's result, as --json prints it.
+type outcome struct {
+	Run        string           `json:"run"`
+	Status     string           `json:"status"`
+	Steps      int              `json:"steps"`
+	Tokens     uint64           `json:"tokens"`
+	Checkpoint string           `json:"checkpoint"`
+	SHA256     string           `json:"checkpoint_sha256"`
+	Capability string           `json:"capability_sha256"`
+	Suites     []suiteOutcome   `json:"suites"`
+	Verdict    *gate.Verdict    `json:"verdict"`
+	Warnings   []warningOutcome `json:"warnings"`
+	Report     string           `json:"report"`
+}
+
+func outcomeOf(r trainer.Result, page string) outcome {
+	o := outcome{
+		Run: r.Run, Status: string(r.Status), Steps: r.Steps, Tokens: r.Tokens, Checkpoint: r.CheckpointDir,
+		SHA256: string(r.Checkpoint), Capability: string(r.Capability), Verdict: r.Verdict, Report: page,
+	}
+	for _, s := range r.Evaluations {
+		o.Suites = append(o.Suites, suiteOutcome{s.Suite, s.Dataset.ID, s.Evaluation, role(s), len(s.Items), s.Before, s.Measures})
+	}
+	for _, w := range r.Warnings {
+		o.Warnings = append(o.Warnings, warningOutcome{w.Code, w.Suite, w.Text})
+	}
+	return o
+}
+
+func role(s trainer.SuiteResult) string {
+	switch {
+	case s.Target:
+		return "target"
+	case s.Protected:
+		return "protected"
+	}
+	return ""
+}
+
+// showResult prints a run's suites before and after, what was noticed, and the
+// one sentence that matters.
+func showResult(w io.Writer, r trainer.Result, before trainer.Evaluated, stage trainer.Stage, page string) {
+	table := term.NewTable(w)
+	table.Row("suite", "", "rows", "before", "after", "change", "95 % interval", "log loss", "ece", "verdict")
+	for _, s := range r.Evaluations {
+		change, interval := "", ""
+		for _, b := range before.Suites {
+			if b.Dataset.ID != s.Dataset.ID {
+				continue
+			}
+			c := report.ChangeIn(b.Items, s.Items)
+			change = fmt.Sprintf("%+.1f", 100*c.Delta)
+			interval = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
+		}
+		table.Row(s.Suite, role(s), fmt.Sprint(len(s.Items)), percent(measure(s.Before, gate.Accuracy)),
+			percent(measure(s.Measures, gate.Accuracy)), change, interval,
+			fixed(measure(s.Measures, gate.NLL)), fixed(measure(s.Measures, gate.ECE)), verdictOn(r, s))
+	}
+	table.Flush()
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(w, "note: %s\n", warning.Text)
+	}
+	fmt.Fprintf(w, "%s; report: %s\n", report.Sentence(stage.Stage, sentenceSuites(r), r.Verdict), page)
+	fmt.Fprintf(w, "ask it: train ask %s \"…\"\n", r.CheckpointDir)
+}
+
+func sentenceSuites(r trainer.Result) []report.Outcome {
+	var suites []report.Outcome
+	for _, s := range r.Evaluations {
+		suites = append(suites, report.Outcome{
+			Suite: s.Suite, Role: role(s),
+			Before: measure(s.Before, gate.Accuracy), After: measure(s.Measures, gate.Accuracy),
+		})
+	}
+	return suites
+}
+
+// verdictOn is what the run's gate says of a suite: pass when all its rules do.
+func verdictOn(r trainer.Result, s trainer.SuiteResult) string {
+	if r.Gate == nil || r.Verdict == nil {
+		return ""
+	}
+	word := ""
+	for i, rule := range r.Gate.Rules {
+		if rule.Dataset != s.Dataset.ID {
+			continue
+		}
+		if !r.Verdict.Rules[i].Pass {
+			return "✗ fail"
+		}
+		word = "✓ pass"
+	}
+	return word
+}
+
+// measure is the value of a metric over all rows, NaN without one.
+func measure(measures []gate.Measure, metric string) float64 {
+	for _, m := range measures {
+		if m.Category == gate.All && m.Metric == metric {
+			return m.Value
+		}
+	}
+	return math.NaN()
+}
+
+func percent(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f", 100*v)
+}
+
+func fixed(v float64) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return fmt.Sprintf("%.3f", v)
+}

@@ -1,0 +1,87 @@
+package kai
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/trainer/decision"
+)
+
+// Size is how many values the model's parameters have, readouts left out.
+func (m *Model) Size() int {
+	n := 0
+	for _, p := range m.Params() {
+		n += p.size()
+	}
+	return n
+}
+
+// Calibration is the id of the calibration that chose the temperatures, "" for a
+// model whose temperatures nobody fitted.
+func (m *Model) Calibration() string {
+	var c struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(m.Config.Provenance["calibration"], &c) != nil {
+		return ""
+	}
+	return c.ID
+}
+
+// The member of the provenance that holds the questions a model was taught, by
+// key, as POST /v1/decisions writes them.
+const questions = "questions"
+
+// Taught returns the questions that the model was taught, by key: its readouts'
+// where it has some, else those its provenance names, which may be none.
+func (m *Model) Taught() ([]decision.Asked, error) {
+	if len(m.readouts) > 0 {
+		var taught []decision.Asked
+		for _, r := range m.Readouts() {
+			taught = append(taught, decision.Asked{Key: r.Name, Question: r.Question})
+		}
+		return taught, nil
+	}
+	var raw map[string]json.RawMessage
+	if src := m.Config.Provenance[questions]; src != nil {
+		if err := json.Unmarshal(src, &raw); err != nil {
+			return nil, fmt.Errorf("kai.json: provenance: %s: %w", questions, err)
+		}
+	}
+	var taught []decision.Asked
+	for _, key := range slices.Sorted(maps.Keys(raw)) {
+		q, err := decision.ParseQuestion(canon.Raw(raw[key]))
+		if err != nil {
+			return nil, fmt.Errorf("kai.json: provenance: %s: %s: %w", questions, key, err)
+		}
+		taught = append(taught, decision.Asked{Key: key, Question: q})
+	}
+	return taught, nil
+}
+
+// Teach notes in the provenance that the model is taught these questions, beside
+// those it was taught before.
+func (m *Model) Teach(asked []decision.Asked) error {
+	known := make(map[string]json.RawMessage)
+	if src := m.Config.Provenance[questions]; src != nil {
+		if err := json.Unmarshal(src, &known); err != nil {
+			return fmt.Errorf("kai.json: provenance: %s: %w", questions, err)
+		}
+	}
+	for _, a := range asked {
+		raw, _ := a.Question.JSON()
+		known[a.Key] = json.RawMessage(raw)
+	}
+	b, err := canon.Marshal(known)
+	if err != nil {
+		return err
+	}
+	if m.Config.Provenance == nil {
+		m.Config.Provenance = make(map[string]json.RawMessage)
+	}
+	m.Config.Provenance[questions] = b
+	return nil
+}
