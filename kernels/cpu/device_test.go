@@ -1,29 +1,38 @@
 package cpu_test
 
 import (
-	"fmt"
 	"testing"
 
+	"github.com/hanzoai/link/kernels"
 	"github.com/hanzoai/link/kernels/cpu"
 	"github.com/hanzoai/link/kernels/kerneltest"
 )
 
-// each runs f on every instruction set of this machine, on one thread and on
-// more than the machine may have.
-func each(t *testing.T, f func(t *testing.T, d *cpu.Device)) {
+// devices are every instruction set of this machine, on one thread and on more
+// than the machine may have.
+func devices(t *testing.T) []kernels.Device {
+	var ds []kernels.Device
 	for _, isa := range cpu.ISAs() {
 		for _, threads := range []int{1, 3} {
 			d, err := cpu.NewISA(isa, threads)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Run(fmt.Sprintf("%s/%d", isa, threads), func(t *testing.T) { f(t, d) })
+			ds = append(ds, d)
 		}
 	}
+	return ds
 }
 
 // TestReference holds every instruction set and thread count to the reference's
 // bits.
-func TestReference(t *testing.T) {
-	each(t, func(t *testing.T, d *cpu.Device) { kerneltest.Run(t, d, cpu.Reference{}) })
+func TestReference(t *testing.T) { kerneltest.Run(t, cpu.Reference{}, devices(t)...) }
+
+func TestInvariance(t *testing.T) {
+	for _, d := range append(devices(t), cpu.Reference{}) {
+		t.Run(d.Name(), func(t *testing.T) { kerneltest.Invariance(t, d) })
+	}
 }
+
+// TestOracle needs one device only, since all give the same bits.
+func TestOracle(t *testing.T) { kerneltest.Oracle(t, cpu.New(0)) }

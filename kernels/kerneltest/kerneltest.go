@@ -1,14 +1,12 @@
 // Package kerneltest holds a [kernels.Device] to the definition of its
 // operations.
 //
-// [Run] compares every operation with another device's, bit for bit, over shapes
+// [Run] compares every operation with a reference's, bit for bit, over shapes
 // that meet the edges of tiles, vectors and blocks; it also watches guard values
 // around every operand, and that what an operation only reads stays as it was.
 // [Invariance] checks on one device alone that bits do not depend on how a step
-// is cut. [Oracle] compares results with float64 within a stated error, and
-// [Gradients] compares every backward operation with finite differences.
-//
-// Run needs a second device to compare with; any that passes all four will do.
+// is cut or packed. [Oracle] compares every operation with float64 within a
+// stated error, and every way back with finite differences.
 package kerneltest
 
 import (
@@ -100,14 +98,25 @@ func differ(a, b []float32) int {
 	return -1
 }
 
-// compare runs f on both devices and compares what it wrote.
-func compare(t *testing.T, name string, dev, ref kernels.Device, ops []operand, f func(d kernels.Device, m []kernels.Mem)) {
-	t.Run(name, func(t *testing.T) {
-		got, want := apply(t, dev, ops, f), apply(t, ref, ops, f)
-		for i, o := range ops {
-			if k := differ(got[i], want[i]); k >= 0 && o.output {
-				t.Errorf("%s[%d] of %d = %v (%#x) on %s, %v (%#x) on %s", o.name, k, len(got[i]),
-					got[i][k], math.Float32bits(got[i][k]), dev.Name(), want[i][k], math.Float32bits(want[i][k]), ref.Name())
+// A comparison is the devices of one Run.
+type comparison struct {
+	*testing.T
+	ref  kernels.Device
+	devs []kernels.Device
+}
+
+// compare runs f on every device and compares what it wrote with what the
+// reference did.
+func (c comparison) compare(name string, ops []operand, f func(d kernels.Device, m []kernels.Mem)) {
+	c.Run(name, func(t *testing.T) {
+		want := apply(t, c.ref, ops, f)
+		for _, d := range c.devs {
+			got := apply(t, d, ops, f)
+			for i, o := range ops {
+				if k := differ(got[i], want[i]); k >= 0 && o.output {
+					t.Errorf("%s: %s[%d] of %d = %v (%#x), want %v (%#x)", d.Name(), o.name, k, len(got[i]),
+						got[i][k], math.Float32bits(got[i][k]), want[i][k], math.Float32bits(want[i][k]))
+				}
 			}
 		}
 	})
