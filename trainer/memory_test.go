@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"time"
 
 	"github.com/hanzoai/link/spool/canon"
@@ -38,11 +39,12 @@ func newMemory(run string) *memory {
 	}
 }
 
-// another is another run's Recorder over the same store.
+// another is another run's Recorder, over a copy of what m holds.
 func (m *memory) another(run string) *memory {
-	o := *m
-	o.run, o.fold, o.log = run, event.Run{}, nil
-	return &o
+	return &memory{
+		run: run, artifacts: maps.Clone(m.artifacts), bytes: maps.Clone(m.bytes),
+		gates: maps.Clone(m.gates), datasets: maps.Clone(m.datasets),
+	}
 }
 
 func (m *memory) Append(b event.Body) (event.Event, error) {

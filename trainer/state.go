@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -108,11 +109,15 @@ func writeState(disk durable.Disk, dev kernels.Device, dir string, s state, valu
 	}
 	defer f.Abort()
 	hash := sha256.New()
+	out := bufio.NewWriterSize(io.MultiWriter(f, hash), 1<<20)
 	list := make([]safetensors.Tensor, len(values))
 	for i, v := range values {
 		list[i] = safetensors.Tensor{Name: v.name, Shape: v.shape, Data: hostValues(dev, v.mem)}
 	}
-	if err := safetensors.Encode(io.MultiWriter(f, hash), list, nil); err != nil {
+	if err := safetensors.Encode(out, list, nil); err != nil {
+		return err
+	}
+	if err := out.Flush(); err != nil {
 		return err
 	}
 	if err := f.Commit(); err != nil {

@@ -51,7 +51,7 @@ func load(t *testing.T, dir string) (step int, value float32) {
 
 // TestState: what is saved is loaded, the newest counts, older ones go.
 func TestState(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "state")
+	dir := filepath.Join(tempDir(t), "state")
 	if step, _ := load(t, dir); step != 0 {
 		t.Errorf("a folder that is not there has step %d", step)
 	}
@@ -101,7 +101,7 @@ func TestStateFault(t *testing.T) {
 		o, s := stateful(step, float32(step))
 		return saveState(durable.On(fs), o.dev, dir, s, o.values())
 	}
-	clean, whole := filepath.Join(t.TempDir(), "state"), &durabletest.FS{}
+	clean, whole := filepath.Join(tempDir(t), "state"), &durabletest.FS{}
 	for step, fs := range []*durabletest.FS{1: {}, 2: whole} {
 		if fs == nil {
 			continue
@@ -120,7 +120,7 @@ func TestStateFault(t *testing.T) {
 	}
 	for name, fault := range faults {
 		for n := 1; n <= whole.Calls(); n++ {
-			dir := filepath.Join(t.TempDir(), "state")
+			dir := filepath.Join(tempDir(t), "state")
 			if err := save(&durabletest.FS{}, dir, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +178,7 @@ func TestStateRefuses(t *testing.T) {
 		}, "format 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := tempDir(t)
 			o, s := stateful(4, 4)
 			if err := saveState(durable.On(durable.OS), o.dev, dir, s, o.values()); err != nil {
 				t.Fatal(err)

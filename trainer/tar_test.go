@@ -44,7 +44,7 @@ func packAll(t *testing.T, dir string) []byte {
 func TestPack(t *testing.T) {
 	long := strings.Repeat("long/", 30) + "name"
 	files := map[string]string{"kai.json": "{}", "a.txt": "", "tokenizer/t.json": strings.Repeat("x", 512), long: "y"}
-	one, two := t.TempDir(), t.TempDir()
+	one, two := tempDir(t), tempDir(t)
 	for name, content := range files {
 		write(t, filepath.Join(one, name), content)
 		write(t, filepath.Join(two, name), content)
@@ -89,21 +89,21 @@ func TestPack(t *testing.T) {
 }
 
 func TestPackRefuses(t *testing.T) {
-	empty := t.TempDir()
+	empty := tempDir(t)
 	if _, err := pack(empty); err == nil {
 		t.Error("pack of an empty folder succeeded")
 	}
 	if _, err := pack(filepath.Join(empty, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("pack of no folder = %v, want not exist", err)
 	}
-	linked := t.TempDir()
+	linked := tempDir(t)
 	if err := os.Symlink("/etc/hostname", filepath.Join(linked, "l")); err != nil {
 		t.Skip(err)
 	}
 	if _, err := pack(linked); err == nil {
 		t.Error("pack followed a link")
 	}
-	changing := t.TempDir()
+	changing := tempDir(t)
 	write(t, filepath.Join(changing, "f"), "1234")
 	for _, content := range []string{"123", "12345"} {
 		p, err := pack(changing)

@@ -25,6 +25,9 @@ type world struct {
 	base  string // a Kai checkpoint's folder
 	stage Stage
 	build *data.Build
+
+	store    *memory // holds the base's evaluation
+	baseline *Evaluated
 }
 
 var (
@@ -58,10 +61,22 @@ func rows(t *testing.T, name string, seed uint64, labels []string, train, dev, t
 	return name
 }
 
+// tempDir is t.TempDir in memory, where there is such a place: these tests sync
+// thousands of files, and none of them cuts the power.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "trainer-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // newWorld makes a world. edit changes the stage file.
 func newWorld(t *testing.T, edit func(stage map[string]any)) *world {
 	t.Helper()
-	w := &world{dir: t.TempDir(), dev: cpu.New(1)}
+	w := &world{dir: tempDir(t), dev: cpu.New(1)}
 	rows(t, filepath.Join(w.dir, "colors.jsonl"), 1, colors, 24, 9, 9)
 	rows(t, filepath.Join(w.dir, "animals.jsonl"), 2, animals, 12, 4, 6)
 	doc := map[string]any{
@@ -133,26 +148,24 @@ func (w *world) config(t *testing.T, m *memory, dir string) Config {
 	}
 }
 
-// baseline evaluates the base as a run of its own, over the store of m.
-func (w *world) baseline(t *testing.T, m *memory) *Evaluated {
-	t.Helper()
-	c := w.config(t, m, "")
-	e, err := Evaluate(t.Context(), EvalConfig{
-		Run: "base", Build: w.build, Model: c.Model, Subject: c.Base, Device: w.dev, Recorder: m.another("base"), By: "a test",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &e
-}
-
-// start is a memory and a run's config with its baseline, ready to fit.
+// start is a run's record, which holds the base and its evaluation, and its
+// config, ready to fit.
 func (w *world) start(t *testing.T) (*memory, Config) {
 	t.Helper()
-	m := newMemory("run")
-	base := w.baseline(t, m)
-	c := w.config(t, m, filepath.Join(t.TempDir(), "run"))
-	c.Baseline = base
+	if w.store == nil {
+		w.store = newMemory("base")
+		c := w.config(t, w.store, "")
+		e, err := Evaluate(t.Context(), EvalConfig{
+			Run: "base", Build: w.build, Model: c.Model, Subject: c.Base, Device: w.dev, Recorder: w.store, By: "a test",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.baseline = &e
+	}
+	m := w.store.another("run")
+	c := w.config(t, m, filepath.Join(tempDir(t), "run"))
+	c.Baseline = w.baseline
 	return m, c
 }
 
