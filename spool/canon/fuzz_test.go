@@ -28,11 +28,11 @@ func reference(src []byte) (string, error) {
 		return "", fmt.Errorf("trailing data")
 	}
 	var b strings.Builder
-	print(&b, v)
+	spell(&b, v)
 	return b.String(), nil
 }
 
-func print(b *strings.Builder, v any) {
+func spell(b *strings.Builder, v any) {
 	switch v := v.(type) {
 	case json.Number:
 		n, isInt := new(big.Int).SetString(string(v), 10)
@@ -55,7 +55,7 @@ func print(b *strings.Builder, v any) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			print(b, e)
+			spell(b, e)
 		}
 		b.WriteByte(']')
 	case map[string]any:
@@ -69,9 +69,9 @@ func print(b *strings.Builder, v any) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			print(b, name)
+			spell(b, name)
 			b.WriteByte(':')
-			print(b, v[name])
+			spell(b, v[name])
 		}
 		b.WriteByte('}')
 	default:
@@ -116,7 +116,7 @@ func onlyTies(out []byte) bool {
 	if d.Decode(&v) != nil {
 		return false
 	}
-	print(&got, v)
+	spell(&got, v)
 	return got.String() == want && len(want) == len(out)
 }
 
@@ -156,15 +156,15 @@ func FuzzUnmarshal(f *testing.F) {
 func TestRandomDocuments(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(1, 2))}
 	accepted := 0
-	for range 20_000 {
+	for range 6_000 {
 		doc := g.value(0)
 		checkCanonical(t, []byte(doc))
 		if _, err := Canonicalize([]byte(doc)); err == nil {
 			accepted++
 		}
 	}
-	if accepted < 15_000 {
-		t.Errorf("only %d of 20000 documents were accepted: the generator tests refusals", accepted)
+	if accepted < 5_000 {
+		t.Errorf("only %d of 6000 documents were accepted: the generator tests refusals", accepted)
 	}
 }
 

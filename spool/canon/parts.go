@@ -89,12 +89,12 @@ type Line struct {
 }
 
 // Lines reads r line by line; the last line need not end in a newline. A line
-// longer than max bytes, or a failing read, ends the sequence with an error that
+// longer than limit bytes, or a failing read, ends the sequence with an error that
 // names the line.
-func Lines(r io.Reader, max int) iter.Seq2[Line, error] {
+func Lines(r io.Reader, limit int) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		s := bufio.NewScanner(r)
-		s.Buffer(nil, max+1) // room for the newline
+		s.Buffer(nil, limit+1) // room for the newline
 		s.Split(splitLine)
 		n := 0
 		for s.Scan() {
@@ -104,7 +104,7 @@ func Lines(r io.Reader, max int) iter.Seq2[Line, error] {
 			}
 		}
 		if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
-			yield(Line{N: n + 1}, fmt.Errorf("line %d: longer than %d bytes", n+1, max))
+			yield(Line{N: n + 1}, fmt.Errorf("line %d: longer than %d bytes", n+1, limit))
 		} else if err != nil {
 			yield(Line{N: n + 1}, fmt.Errorf("line %d: %w", n+1, err))
 		}

@@ -90,6 +90,7 @@ func (r reader) unmarshaler(v reflect.Value) error {
 	if _, err := appendRaw(nil, raw, depth); err != nil {
 		return within(at, err)
 	}
+	v.SetZero() // a Raw would write over the bytes it held
 	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil {
 		return within(at, err)
 	}
