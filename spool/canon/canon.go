@@ -16,6 +16,18 @@
 // as well: a member the Go type does not have, or lacks, is an error, and so is a
 // null, a 1.0 or a wrong case where the type does not allow it.
 //
+// # Go types
+//
+// Struct fields are named by their json tags. A field of an embedded struct, or of
+// a struct tagged ",inline", is a field of the outer one. A pointer or a [Raw] may
+// be absent, which reads as null, and is written as null when nil. Tagged
+// ",omitzero", a field of any type may be absent, and is not written when zero. Any
+// other field must be there and not be null. Methods MarshalJSON and UnmarshalJSON
+// are honoured.
+//
+// A string type may say which values it has by a method Valid() bool. Others are
+// refused in both directions, so an enumeration is closed wherever it stands.
+//
 // # Ties
 //
 // A float64 exactly between two shortest decimals has two spellings that round

@@ -10,15 +10,8 @@ import (
 	"sync"
 )
 
-// A shape is what Marshal and Unmarshal know about a Go type.
-//
-// Struct fields are named by their json tags. A field of an embedded struct, or of
-// a struct tagged ",inline", is a field of the outer one. A pointer or a Raw may be
-// absent, which reads as null, and is written as null when nil. Tagged ",omitzero"
-// a field of any type may be absent and is not written when zero.
-//
-// A string type may say which values it has by a method Valid() bool; others are
-// refused in both directions, so an enumeration is closed wherever it stands.
+// A shape is what Marshal and Unmarshal know about a Go type; the package comment
+// says what it means.
 type shape struct {
 	fields    []field // of a struct, sorted by name
 	byName    map[string]int
