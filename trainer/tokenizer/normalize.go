@@ -101,6 +101,13 @@ func lower(s string) string {
 	b.Grow(len(s))
 	var buf [2]rune
 	for _, r := range s {
+		if r < utf8.RuneSelf {
+			if 'A' <= r && r <= 'Z' {
+				r += 'a' - 'A'
+			}
+			b.WriteByte(byte(r))
+			continue
+		}
 		for _, r := range toLower(buf[:0], r) {
 			b.WriteRune(r)
 		}
@@ -109,35 +116,45 @@ func lower(s string) string {
 }
 
 // bertNormalizer is BERT's, in its order: clean, set ideographs apart, strip
-// accents, lower the case.
+// accents, lower the case. ASCII needs neither of the last two passes.
 type bertNormalizer struct{ clean, chinese, strip, lowercase bool }
 
 func (n bertNormalizer) normalize(s string) string {
-	var b strings.Builder
-	b.Grow(len(s) + 16)
+	b := make([]byte, 0, len(s)+len(s)/4)
 	ascii := true
 	for i := 0; i < len(s); {
-		r, size := rune(s[i]), 1
-		if r >= utf8.RuneSelf {
-			r, size = utf8.DecodeRuneInString(s[i:])
-			ascii = false
+		c := s[i]
+		if c < utf8.RuneSelf {
+			i++
+			switch {
+			case c > ' ' && c < 0x7f:
+				if n.lowercase && 'A' <= c && c <= 'Z' {
+					c += 'a' - 'A'
+				}
+				b = append(b, c)
+			case !n.clean:
+				b = append(b, c)
+			case c == ' ' || c == '\t' || c == '\n' || c == '\r':
+				b = append(b, ' ')
+			}
+			continue
 		}
+		ascii = false
+		r, size := utf8.DecodeRuneInString(s[i:])
 		i += size
 		switch {
 		case n.clean && isControl(r):
 		case n.clean && unicode.IsSpace(r):
-			b.WriteByte(' ')
+			b = append(b, ' ')
 		case n.chinese && isChinese(r):
-			b.WriteByte(' ')
-			b.WriteRune(r)
-			b.WriteByte(' ')
-		case ascii && n.lowercase && 'A' <= r && r <= 'Z':
-			b.WriteByte(byte(r) + 'a' - 'A')
+			b = append(b, ' ')
+			b = utf8.AppendRune(b, r)
+			b = append(b, ' ')
 		default:
-			b.WriteRune(r)
+			b = utf8.AppendRune(b, r)
 		}
 	}
-	s = b.String()
+	s = string(b)
 	if ascii {
 		return s
 	}

@@ -171,6 +171,7 @@ func (t *Tokenizer) split(w word, s *scratch) []word {
 		for _, w := range from {
 			to = split(to, w)
 		}
+		s.most = max(s.most, len(to))
 		from, to = to, from
 	}
 	s.words = [2][]word{from, to}
@@ -208,6 +209,7 @@ const (
 // Its cache only saves time: the model gives the same ids for a word each time.
 type scratch struct {
 	words   [2][]word
+	most    int // of words in this call
 	symbols []symbol
 	queue   []merge
 	cache   map[string]span
@@ -231,12 +233,13 @@ func (t *Tokenizer) scratch() *scratch {
 func (t *Tokenizer) release(s *scratch) {
 	// A huge text must not leave its words behind, nor keep itself alive.
 	for i := range s.words {
-		words := s.words[i]
-		clear(words[:cap(words)])
-		if cap(words) > maxCachedWords {
+		words := s.words[i][:cap(s.words[i])]
+		clear(words[:min(s.most+1, len(words))])
+		if len(words) > maxCachedWords {
 			s.words[i] = nil
 		}
 	}
+	s.most = 0
 	if cap(s.symbols) > maxCachedWords {
 		s.symbols, s.queue = nil, nil
 	}

@@ -382,9 +382,11 @@ func BenchmarkEncode(b *testing.B) {
 		for _, r := range lines[row](b, shared(b, set)) {
 			texts = append(texts, r.Text)
 		}
-		for _, name := range []string{"bert-uncased", "modernbert", "llama3", "gemma", "gemma-crossing"} {
-			b.Run(filepath.Dir(set)+"/"+name, func(b *testing.B) { benchmarkEncode(b, name, texts) })
-		}
+		b.Run(filepath.Dir(set), func(b *testing.B) {
+			for _, name := range []string{"bert-uncased", "modernbert", "llama3", "gemma", "gemma-crossing"} {
+				b.Run(name, func(b *testing.B) { benchmarkEncode(b, name, texts) })
+			}
+		})
 	}
 }
 

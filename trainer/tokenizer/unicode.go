@@ -27,7 +27,7 @@ func isNonspacing(r rune) bool {
 	if r == 0x1734 { // no longer Mn
 		return true
 	}
-	return unicode.Is(unicode.Mn, r) && !inRanges(newNonspacing, r)
+	return r >= 0x300 && unicode.Is(unicode.Mn, r) && !inRanges(newNonspacing, r)
 }
 
 // isMark reports the marks of Unicode 9.0, which the normalizer StripAccents
