@@ -365,7 +365,7 @@ func TestImportRefusesRows(t *testing.T) {
 		want := []Refusal{
 			{3, "the row has 1 fields, the header 2"},
 			{4, "the row has 3 fields, the header 2"},
-			{6, "text is not UTF-8"},
+			{6, "text is not UTF-8; convert the file to it"},
 			{7, `bare " in non-quoted-field`},
 			{8, `extraneous or missing " in quoted-field`},
 		}

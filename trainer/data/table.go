@@ -276,7 +276,7 @@ func (l *line) cell(column string) (cell, bool, error) {
 		return cell{}, false, nil
 	}
 	if !utf8.ValidString(l.fields[i]) {
-		return cell{}, true, fmt.Errorf("%s is not UTF-8", column)
+		return cell{}, true, fmt.Errorf("%s is not UTF-8; convert the file to it", column)
 	}
 	return cell{text: l.fields[i]}, true, nil
 }
