@@ -663,3 +663,20 @@ func TestBarrierHash(t *testing.T) {
 		t.Errorf("barrier record\n%s, want\n%s", doc, want)
 	}
 }
+
+// TestPinned holds the bytes of a small suite and the name of a build of it. A
+// change of either makes every dataset and every build another one.
+func TestPinned(t *testing.T) {
+	out := t.TempDir()
+	r, err := Import(ImportConfig{File: file(t, "tickets.csv", tickets), Suite: "tickets", Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := canon.SHA256("14d7eadf1b6b1d1166205325b188b4b5e81248b191e7384edf29fc7ac4126fd6"); r.SHA256 != want {
+		t.Errorf("items.ndjson has SHA-256 %s, want %s", r.SHA256, want)
+	}
+	s, _ := staged(t, StageConfig{Suites: out, Takes: []Take{{Suite: "tickets", Times: 1}}})
+	if want := "st-edd6217c939dc829"; filepath.Base(s.Dir) != want {
+		t.Errorf("build %s, want %s", filepath.Base(s.Dir), want)
+	}
+}
