@@ -71,10 +71,11 @@ func (u *Uploader) sendEvents(ctx context.Context, s *stream, n int) error {
 	}
 	sent := uint64(n)
 	if p, ok := errors.AsType[*api.Problem](err); ok {
-		// What precedes the refused event was applied.
+		// What precedes the refused event was applied. (Batch.Next does not
+		// say how much that is: the server may hold other events at later seqs.)
 		sent = 0
-		if p.Batch != nil && p.Batch.Next > s.next() {
-			sent = min(p.Batch.Next-s.next(), uint64(n))
+		if p.Batch != nil {
+			sent = min(p.Batch.Accepted+p.Batch.Duplicate, uint64(n))
 		}
 		if p.Code == api.SeqGap {
 			err = fmt.Errorf("%w; the server acknowledged this run up to seq %d and does not hold that now: was its data replaced? Delete runs/%s.ack in %s to send all of it again", err, s.acked, s.run, u.spool.Dir())
