@@ -70,35 +70,69 @@ func grow(buf *[]float32, n int) []float32 {
 	return (*buf)[:n]
 }
 
-// panel packs lines [i, i+n) of a, values [p, p+k), so that value q of line i+l
-// is dst[q*width+l], with zeros for l in [n, width).
-func (w *worker) panel(dst []float32, a view, i, n, width, p, k int) {
+// pack packs lines [i, i+n) of a, values [p, p+k), in panels of width lines, one
+// after another: value q of line l of a panel is its q*width+l, with zeros where
+// the last panel lacks lines. Panels of rows lines may be written past their
+// end, by less than lanes values; those of cols lines are not, so that threads
+// can share a buffer of them.
+func (w *worker) pack(dst []float32, a view, i, n, width, p, k int) {
 	src := a.v[i*a.line+p*a.k:]
-	switch {
-	case a.k != 1 && n == width: // lines side by side: copy
-		for q := range k {
-			copy(dst[q*width:(q+1)*width], src[q*a.k:])
+	whole := n / width
+	if a.k == 1 { // values side by side: transpose
+		for l := range whole {
+			w.transpose(dst[l*width*k:], src[l*width*a.line:], a.line, width, k)
 		}
-	case a.k != 1:
-		for q := range k {
-			m := copy(dst[q*width:q*width+n], src[q*a.k:])
-			clear(dst[q*width+m : (q+1)*width])
-		}
-	default: // values side by side: transpose
-		stride := a.line
-		if n < width {
+		if rest := n - whole*width; rest > 0 {
 			// The transposer reads whole panels.
 			lines := grow(&w.lines, width*k)
-			for l := range n {
-				copy(lines[l*k:(l+1)*k], src[l*stride:])
+			for l := range rest {
+				copy(lines[l*k:(l+1)*k], src[(whole*width+l)*a.line:])
 			}
-			clear(lines[n*k:])
-			src, stride = lines, k
+			clear(lines[rest*k:])
+			w.transpose(dst[whole*width*k:], lines, k, width, k)
 		}
-		for q := w.t.turn(dst, src, stride, width, k); q < k; q++ {
-			for l := range width {
-				dst[q*width+l] = src[l*stride+q]
+		return
+	}
+	// Lines side by side: copy, all panels for each value, since the next value
+	// may be pages away.
+	interleave(dst, src, a.k, width, k, whole)
+	if rest := n - whole*width; rest > 0 {
+		dst, src = dst[whole*width*k:], src[whole*width:]
+		for q := range k {
+			copy(dst[q*width:q*width+rest], src[q*a.k:])
+			clear(dst[q*width+rest : (q+1)*width])
+		}
+	}
+}
+
+// transpose packs one whole panel whose lines are stride apart.
+func (w *worker) transpose(dst, src []float32, stride, width, k int) {
+	for q := w.t.turn(dst, src, stride, width, k); q < k; q++ {
+		for l := range width {
+			dst[q*width+l] = src[l*stride+q]
+		}
+	}
+}
+
+// interleave copies k runs of n*width values, stride apart, into n panels. The
+// widths of the tiles are spelled out: a copy of known length is a few moves.
+func interleave(dst, src []float32, stride, width, k, n int) {
+	for q := range k {
+		from := src[q*stride : q*stride+n*width]
+		for at := q * width; len(from) > 0; at += k * width {
+			switch width {
+			case 6:
+				*(*[6]float32)(dst[at:]) = *(*[6]float32)(from)
+			case 12:
+				*(*[12]float32)(dst[at:]) = *(*[12]float32)(from)
+			case 16:
+				*(*[16]float32)(dst[at:]) = *(*[16]float32)(from)
+			case 32:
+				*(*[32]float32)(dst[at:]) = *(*[32]float32)(from)
+			default:
+				copy(dst[at:at+width], from)
 			}
+			from = from[width:]
 		}
 	}
 }
@@ -122,9 +156,7 @@ func (w *worker) product(c []float32, ldc, m, n, k int, a, b view, how mode) {
 	bp := grow(&w.b, panels(n, t.cols)*t.cols*step)
 	for p := 0; ; p += step {
 		kc := min(step, k-p)
-		for j := 0; j < n; j += t.cols {
-			w.panel(bp[j*kc:], b, j, min(t.cols, n-j), t.cols, p, kc)
-		}
+		w.pack(bp, b, 0, n, t.cols, p, kc)
 		for i := 0; i < m; i += blockLines {
 			w.block(c, ldc, i, min(blockLines, m-i), 0, n, a, p, kc, bp, how)
 		}
@@ -139,11 +171,8 @@ func (w *worker) product(c []float32, ldc, m, n, k int, a, b view, how mode) {
 // [p, p+k) of a and the packed panels bp of b. j0 is a multiple of cols.
 func (w *worker) block(c []float32, ldc, i0, m, j0, n int, a view, p, k int, bp []float32, how mode) {
 	t := w.t
-	// The transposer's last store may pass the last panel.
 	ap := grow(&w.a, panels(m, t.rows)*t.rows*k+lanes)
-	for i := 0; i < m; i += t.rows {
-		w.panel(ap[i*k:], a, i0+i, min(t.rows, m-i), t.rows, p, k)
-	}
+	w.pack(ap, a, i0, m, t.rows, p, k)
 	tile := grow(&w.tile, t.rows*t.cols)
 	for j := j0; j < j0+n; j += t.cols {
 		b := bp[j*k : (j+t.cols)*k]
@@ -191,9 +220,8 @@ func (d *Device) product(c []float32, ldc, m, n, k int, a, b view, how mode, aft
 		kc := min(step, k-p)
 		const some = 4 // panels of b a task
 		d.each(panels(panels(n, t.cols), some), flops, func(w *worker, i int) {
-			for j := i * some * t.cols; j < min(n, (i+1)*some*t.cols); j += t.cols {
-				w.panel(bp[j*kc:], b, j, min(t.cols, n-j), t.cols, p, kc)
-			}
+			j := i * some * t.cols
+			w.pack(bp[j*kc:], b, j, min(some*t.cols, n-j), t.cols, p, kc)
 		})
 		d.each(high*wide, flops, func(w *worker, task int) {
 			i, j := task/wide*tall, task%wide*run

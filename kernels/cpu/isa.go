@@ -21,9 +21,9 @@ type table struct {
 	// The tile of the product: rows x cols of c, from packed panels.
 	rows, cols int
 	gemm       func(k int, a, b, c []float32, ldc int, mode mode)
-	// turn packs lines of k values, stride apart, so that value p of line i is
-	// dst[p*width+i]; see panel. It packs whole blocks of k and says how many
-	// values that is. It may write past the last column, by less than a width.
+	// turn packs width lines of k values, stride apart, so that value p of line i
+	// is dst[p*width+i]. It packs whole blocks of k and says how many values that
+	// is. With width rows it may write past the last, by less than lanes values.
 	turn func(dst, src []float32, stride, width, k int) int
 
 	add, mul    func(y, a, b []float32)
