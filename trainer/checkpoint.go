@@ -23,8 +23,9 @@ func (f *fit) note(name string, value []byte) {
 }
 
 // provenance says in the model what it was trained from; how its first weights
-// were made stands there already and stays ("init", see kai.Init). It names no run and no time,
-// so that the same stage over the same base and rows is the same checkpoint.
+// were made stands there already and stays ("init", see kai.Init). It names no
+// run and no time, so that the same stage over the same base and rows is the
+// same checkpoint.
 func (f *fit) provenance(environment canon.SHA256) error {
 	for name, value := range map[string]any{
 		"from": struct {

@@ -57,6 +57,7 @@ type SuiteResult struct {
 // Evaluate answers a build's evaluate sets as a run of its own, of kind eval, and
 // records it. The base is evaluated so before it is trained. A run that has
 // ended already is read back from its record; one that has begun is gone on with.
+// ErrInterrupted leaves it open.
 func Evaluate(ctx context.Context, c EvalConfig) (Evaluated, error) {
 	rec := recorder{c.Recorder, c.Run, "bench eval"}
 	sets, err := evaluateSets(c.Build, c.Suites)
@@ -92,7 +93,7 @@ func Evaluate(ctx context.Context, c EvalConfig) (Evaluated, error) {
 		}
 		r, _, err := rec.evaluate(ctx, c.Model, s, c.Subject, c.Progress)
 		if err != nil {
-			return Evaluated{}, err
+			return Evaluated{}, interrupted(err)
 		}
 		out.Suites = append(out.Suites, r)
 	}

@@ -146,7 +146,7 @@ type learner interface {
 func Fit(ctx context.Context, c Config) (Result, error) {
 	f, err := newFit(ctx, c)
 	if err != nil {
-		return Result{}, err
+		return Result{}, interrupted(err)
 	}
 	return f.end(f.run(ctx))
 }
@@ -256,16 +256,16 @@ func (f *fit) begin() error {
 	}
 	if f.rec.Run().View().Status == event.Created {
 		if _, err := f.rec.Append(event.TrainStarted{
-			PlanSHA256: f.plan, Batches: uint64(f.set.plan.Steps()), Tokens: f.set.total(),
+			PlanSHA256: f.plan, Batches: uint64(f.set.plan.Steps()), Tokens: f.set.total,
 		}); err != nil {
 			return err
 		}
 	}
-	return f.takeUp(environment)
+	return f.takeUp()
 }
 
 // takeUp loads the newest state, if there is one.
-func (f *fit) takeUp(environment canon.SHA256) error {
+func (f *fit) takeUp() error {
 	f.state = state{Config: f.config, Plan: f.plan, Base: f.Base}
 	if f.Stage.Mode() == Readout {
 		f.state.Best = &best{}
@@ -279,7 +279,7 @@ func (f *fit) takeUp(environment canon.SHA256) error {
 		f.opt.restore()
 	}
 	f.beganAt = f.state.Tokens
-	return f.provenance(environment)
+	return f.provenance(f.rec.Run().View().EnvironmentArtifactSHA256)
 }
 
 func (f *fit) states() string { return filepath.Join(f.Dir, "state") }
@@ -310,7 +310,7 @@ func (f *fit) train(ctx context.Context) error {
 			return ErrInterrupted
 		}
 	}
-	f.res.Warnings = append(f.res.Warnings, f.watch.warnings(f.set)...)
+	f.warn(f.watch.warnings(f.set)...)
 	return nil
 }
 
@@ -384,7 +384,7 @@ func (f *fit) tell(n int, s event.StepRecorded) {
 	p.Loss, p.GradNorm, p.LR, p.Tokens, p.Cut = s.Loss, s.GradNorm, s.LR, s.Tokens, f.set.cut
 	if took := time.Since(f.began); took > 0 && s.Tokens > f.beganAt {
 		p.Rate = float64(s.Tokens-f.beganAt) / took.Seconds()
-		p.Left = time.Duration(float64(f.set.total()-s.Tokens) / p.Rate * float64(time.Second))
+		p.Left = time.Duration(float64(f.set.total-s.Tokens) / p.Rate * float64(time.Second))
 	}
 	f.report(*p)
 }
@@ -399,9 +399,7 @@ func (f *fit) report(p Progress) {
 // it open.
 func (f *fit) end(err error) (Result, error) {
 	f.res.Steps, f.res.Tokens = f.state.Step, f.state.Tokens
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		err = ErrInterrupted
-	}
+	err = interrupted(err)
 	c := event.RunCompleted{Status: event.Completed, Steps: uint64(f.state.Step), Tokens: f.state.Tokens, Batches: uint64(f.state.Step)}
 	_, bad := errors.AsType[*notFinite](err)
 	switch {
@@ -421,6 +419,14 @@ func (f *fit) end(err error) (Result, error) {
 	}
 	f.res.Status = c.Status
 	return f.res, err
+}
+
+// interrupted is err, and ErrInterrupted where a context was cancelled.
+func interrupted(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return ErrInterrupted
+	}
+	return err
 }
 
 func optional(s string) *string {

@@ -78,6 +78,7 @@ func (l *full) extra() []tensor { return nil }
 // reach keeps what the base had.
 func (l *full) finish(ctx context.Context) error {
 	if len(l.selects) == 0 {
+		l.warn(noHeldOut)
 		return nil
 	}
 	l.report(Progress{Phase: Calibrating, Rows: len(l.selects)})

@@ -3,9 +3,12 @@ package trainer
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/durable"
 	"github.com/hanzoai/link/spool/event"
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
@@ -102,8 +105,34 @@ func (f *fit) evaluate(ctx context.Context) error {
 				seen++
 			}
 		}
-		f.res.Warnings = append(f.res.Warnings, suiteWarnings(r, seen, f.Stage.Protect.Budget)...)
+		f.warn(suiteWarnings(r, seen, f.Stage.Protect.Budget)...)
+		if err := f.keep(r); err != nil {
+			return err
+		}
 		f.res.Evaluations = append(f.res.Evaluations, r)
+	}
+	return nil
+}
+
+// keep writes a suite's predictions and items into the run's folder, for a person
+// to look at: the record has them by their addresses.
+func (f *fit) keep(r SuiteResult) error {
+	predictions, _, err := gate.PredictionsNDJSON(r.Predictions)
+	if err != nil {
+		return err
+	}
+	items, _, err := gate.ItemsNDJSON(r.Items)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(f.Dir, "eval")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("trainer: %w", err)
+	}
+	for name, b := range map[string][]byte{"predictions": predictions, "items": items} {
+		if err := durable.WriteFile(filepath.Join(dir, r.Suite+"."+name+".ndjson"), b, 0o666); err != nil {
+			return fmt.Errorf("trainer: %w", err)
+		}
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func (l *readout) examples(ctx context.Context, rows []decision.Row, features ma
 		}
 		inputs, states = inputs[:0], states[:0]
 		if err := ctx.Err(); err != nil {
-			return nil, ErrInterrupted
+			return nil, err
 		}
 		l.report(Progress{Phase: Preparing, Done: i + 1, Rows: len(rows)})
 	}
@@ -190,6 +190,8 @@ func (l *readout) finish(context.Context) error {
 			return err
 		}
 		l.note("calibration", b)
+	} else {
+		l.warn(noHeldOut)
 	}
 	return l.Model.Attach(l.head)
 }

@@ -102,7 +102,7 @@ func (r recorder) putSet(s *data.Set) error {
 }
 
 // create appends RUN_CREATED, unless a resumed run has it: then the run must be
-// of the same config.
+// of the same config and gate.
 func (r recorder) create(c event.RunCreated) error {
 	view := r.Run().View()
 	if view.Seq == 0 {
@@ -111,6 +111,9 @@ func (r recorder) create(c event.RunCreated) error {
 	}
 	if view.ConfigSHA256 != c.ConfigSHA256 {
 		return fmt.Errorf("trainer: run %s has config %s, the stage file now gives %s: start a new run", r.run, view.ConfigSHA256, c.ConfigSHA256)
+	}
+	if was, now := view.GateSpecHash, c.GateSpecHash; (was == nil) != (now == nil) || was != nil && *was != *now {
+		return fmt.Errorf("trainer: run %s named another gate: its data or its base's evaluation changed; start a new run", r.run)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ type trainSet struct {
 	plan   *data.Plan
 
 	context []int           // context tokens, by row
+	total   uint64          // context tokens of the whole plan
 	states  map[string]bool // every state that trains
 	cut     int             // rows whose state does not fit
 	lnK     float64         // mean logarithm of the number of options: the loss of knowing nothing
@@ -86,7 +87,13 @@ func (f *fit) read(ctx context.Context) (trainSet, error) {
 		Seed: stage.Seed, Epochs: stage.Epochs, BatchTokens: stage.BatchTokens, BatchRows: stage.BatchRows, MaxSteps: stage.Limit(),
 		Budget: data.Budget{Context: stage.Budget.Ctx, Options: stage.Budget.Options, Head: stage.Budget.Head, Rows: stage.Budget.Rows},
 	})
-	return s, err
+	if err != nil {
+		return s, err
+	}
+	for step := 1; step <= s.plan.Steps(); step++ {
+		s.total += s.tokens(step)
+	}
+	return s, nil
 }
 
 // limits sets what the stage says about the model's reading.
@@ -134,15 +141,6 @@ func (s trainSet) tokens(step int) uint64 {
 	var n uint64
 	for _, r := range s.plan.Rows(step) {
 		n += uint64(s.context[r])
-	}
-	return n
-}
-
-// total are the context tokens of the whole plan.
-func (s trainSet) total() uint64 {
-	var n uint64
-	for step := 1; step <= s.plan.Steps(); step++ {
-		n += s.tokens(step)
 	}
 	return n
 }

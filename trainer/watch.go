@@ -25,6 +25,11 @@ const (
 	NoHeldOut = "no_held_out" // nothing was held out to fit temperatures on
 )
 
+// noHeldOut is the warning of its code.
+var noHeldOut = Warning{Code: NoHeldOut, Text: "no row was held out, so no temperature was fitted: the probabilities are as the training left them"}
+
+func (f *fit) warn(w ...Warning) { f.res.Warnings = append(f.res.Warnings, w...) }
+
 // watch sees a run's steps go by.
 type watch struct {
 	losses  []float64 // cross-entropy, by step of this process
