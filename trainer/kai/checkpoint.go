@@ -82,7 +82,7 @@ func (ps *params) read(dev kernels.Device, f *safetensors.File, names map[string
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%s lacks %s", f.Path(), listed(missing))
+		return fmt.Errorf("the weights lack %s", listed(missing))
 	}
 	var unexpected []string
 	for name, from := range names {
@@ -91,13 +91,13 @@ func (ps *params) read(dev kernels.Device, f *safetensors.File, names map[string
 		}
 	}
 	if slices.Sort(unexpected); len(unexpected) > 0 {
-		return fmt.Errorf("%s has tensors that this model does not: %s", f.Path(), listed(unexpected))
+		return fmt.Errorf("the weights have what this model does not: %s", listed(unexpected))
 	}
 	for _, p := range ps.list {
 		from := names[p.Name]
 		info, _ := f.Info(from)
 		if !slices.Equal(info.Shape, p.Shape) {
-			return fmt.Errorf("%s: tensor %q has shape %v; the config asks for %v", f.Path(), from, info.Shape, p.Shape)
+			return fmt.Errorf("tensor %q has shape %v; the config asks for %v", from, info.Shape, p.Shape)
 		}
 		values, err := f.ReadFloat32(from)
 		if err != nil {
@@ -105,7 +105,7 @@ func (ps *params) read(dev kernels.Device, f *safetensors.File, names map[string
 		}
 		for i, v := range values {
 			if v-v != 0 {
-				return fmt.Errorf("%s: tensor %q: value %d is %v", f.Path(), from, i, v)
+				return fmt.Errorf("tensor %q: value %d is %v", from, i, v)
 			}
 		}
 		dev.Write(p.W, values)
