@@ -327,7 +327,9 @@ func TestRetryable(t *testing.T) {
 		{"a proxy's page", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502); io.WriteString(w, "<html>") }, true, 0},
 		{"409", func(w http.ResponseWriter, _ *http.Request) { api.Refuse(api.SeqGap, "no").Write(w) }, false, 0},
 		{"413", func(w http.ResponseWriter, _ *http.Request) { api.Refuse(api.TooLarge, "no").Write(w) }, false, 0},
-		{"a redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 302) }, false, 0},
+		{"a redirect", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}, false, 0},
 		{"HTML that says OK", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			io.WriteString(w, "<html>")

@@ -49,6 +49,7 @@ const (
 	BadVersion        Code = "bad_version"        // version and previous do not follow the stored gate
 	BadGate           Code = "bad_gate"           // a rule that no evaluation could decide
 	NotGated          Code = "not_gated"          // sealed scoring without a gate on that dataset
+	Miscounted        Code = "miscounted"         // questions or answered are not what the server counts
 
 	Internal    Code = "internal"    // the server's fault: nothing was stored
 	Unavailable Code = "unavailable" // stopping, or its disk is full: try again
@@ -92,6 +93,7 @@ var statuses = map[Code]int{
 	BadVersion:        http.StatusUnprocessableEntity,
 	BadGate:           http.StatusUnprocessableEntity,
 	NotGated:          http.StatusUnprocessableEntity,
+	Miscounted:        http.StatusUnprocessableEntity,
 
 	Internal:    http.StatusInternalServerError,
 	Unavailable: http.StatusServiceUnavailable,

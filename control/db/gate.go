@@ -96,7 +96,7 @@ func (o *Org) Gates(ctx context.Context, name, after string, limit int) ([]api.S
 func (o *Org) gates(ctx context.Context, where string, args ...any) ([]api.StoredGate, error) {
 	out := []api.StoredGate{}
 	err := o.view(ctx, func(t *tx) error {
-		rows, err := t.sql.QueryContext(ctx, "select hash, seq, received, body from gate where "+where, args...)
+		rows, err := t.sql.QueryContext(ctx, "select hash, seq, received, (select count(*) from scoring where scoring.gate = hash), body from gate where "+where, args...)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (o *Org) gates(ctx context.Context, where string, args ...any) ([]api.Store
 		for rows.Next() {
 			var g api.StoredGate
 			var body []byte
-			if err := rows.Scan((*string)(&g.GateSpecHash), &g.Sequence, &g.Received, &body); err != nil {
+			if err := rows.Scan((*string)(&g.GateSpecHash), &g.Sequence, &g.Received, &g.Scorings, &body); err != nil {
 				return err
 			}
 			if err := decode(body, &g.Spec); err != nil {

@@ -30,19 +30,19 @@ func (b *batch) judge(body event.Body) error {
 			return api.Refuse(api.Exists, "evaluation %s is another run's", e.Evaluation)
 		}
 	case event.EvalCompleted:
-		return b.judgePurpose(e)
+		return b.judgeEnd(e)
 	case event.GateEvaluated:
 		return b.judgeGate(e)
 	}
 	return nil
 }
 
-// judgePurpose holds an evaluation's artifacts to the purpose of what it evaluated
+// judgeEnd holds an evaluation's artifacts to the purpose of what it evaluated
 // (HIP-1334 §3.3), so that evaluation data do not become training data by way of
-// their predictions.
-func (b *batch) judgePurpose(e event.EvalCompleted) error {
+// their predictions, and scores a sealed one.
+func (b *batch) judgeEnd(e event.EvalCompleted) error {
 	for _, ev := range b.fold.Evaluations() {
-		if ev.ID != e.Evaluation {
+		if ev.ID != e.Evaluation || ev.Ended != nil {
 			continue
 		}
 		for _, sha := range []*canon.SHA256{e.PredictionsSHA256, e.ItemsSHA256} {
@@ -58,6 +58,11 @@ func (b *batch) judgePurpose(e event.EvalCompleted) error {
 					a.SHA256, a.Purpose, ev.Dataset, ev.Purpose)
 			}
 		}
+		if ev.Purpose == record.SealedEval {
+			var err error
+			b.scored, err = b.score(e, ev)
+			return err
+		}
 	}
 	return nil
 }
@@ -69,7 +74,11 @@ func (b *batch) judgeGate(e event.GateEvaluated) error {
 	if err != nil || !ok {
 		return err // an unknown gate is the fold's to refuse
 	}
-	subject, err := b.evidence(g, b.fold.Evaluations())
+	own, err := b.evaluations()
+	if err != nil {
+		return err
+	}
+	subject, err := b.evidence(g, own)
 	if err != nil {
 		return err
 	}
@@ -77,7 +86,7 @@ func (b *batch) judgeGate(e event.GateEvaluated) error {
 	if g.Baseline != nil {
 		held, err := b.tx.evaluationsOf(*g.Baseline)
 		if *g.Baseline == b.run {
-			held = b.fold.Evaluations() // the store lags behind the batch
+			held = own // the store lags behind the batch
 		}
 		if err != nil {
 			return err

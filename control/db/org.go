@@ -131,6 +131,16 @@ create table evaluation(
 	body    blob not null
 ) strict;
 create index evaluation_run on evaluation(run);
+
+create table scoring(
+	evaluation text primary key,
+	run        text not null,
+	dataset    text not null,
+	gate       text not null,
+	body       blob not null,
+	unique (run, dataset)
+) strict;
+create index scoring_gate on scoring(gate);
 `}
 
 func openOrg(dir string, now func() time.Time) (*Org, error) {

@@ -99,6 +99,7 @@ type batch struct {
 	run, project string
 	fold         *event.Run
 	out          api.Appended
+	scored       *scoring     // of the event being applied, when it ends a sealed evaluation
 	refusal      *api.Problem // of the event that ended the batch early
 }
 
@@ -128,6 +129,11 @@ func (b *batch) apply(events []canon.Raw) error {
 		if _, err := insert.ExecContext(b.tx.ctx, b.run, e.Seq, b.tx.received, e.JSON()); err != nil {
 			return fmt.Errorf("writing event %d of run %s: %w", e.Seq, b.run, err)
 		}
+		if b.scored != nil {
+			if err := b.keepScoring(b.scored); err != nil {
+				return err
+			}
+		}
 		if a, ok := e.Body.(event.DatasetAttached); ok {
 			err := b.tx.exec("insert into attachment(run, dataset, role) values(?, ?, ?) on conflict do nothing", b.run, a.Dataset, string(a.Role))
 			if err != nil {
@@ -153,6 +159,7 @@ func (b *batch) one(raw canon.Raw) (event.Event, event.Outcome, error) {
 	if e.Run != b.run {
 		return e, event.Refused, api.Refuse(api.InvalidEvent, "/run: the event is of run %s, and the path names %s", e.Run, b.run)
 	}
+	b.scored = nil
 	// What only the server can judge is judged before the fold takes the event, and
 	// only of one that is new: a duplicate was judged when it came.
 	if e.Seq == b.fold.Next() {
@@ -226,7 +233,11 @@ func (b *batch) heldRun(view *event.View) (seq uint64, held bool, err error) {
 }
 
 func (b *batch) storeEvaluations() error {
-	for _, ev := range b.fold.Evaluations() {
+	evaluations, err := b.evaluations()
+	if err != nil {
+		return err
+	}
+	for _, ev := range evaluations {
 		body, err := canon.Marshal(ev)
 		if err != nil {
 			return err
