@@ -81,26 +81,54 @@ func (s *Spool) FileUnder(org, project string) error {
 	if project == "" {
 		project = LocalProject
 	}
-	want := filing{s.org, s.project}
-	if s.org == LocalOrg {
-		path := filepath.Join(s.dir, "filed.json")
-		b, err := read(path)
-		if err != nil {
-			return err
-		}
-		if b == nil {
-			b, err := canon.Marshal(filing{org, project})
-			if err != nil {
-				return err
-			}
-			return s.disk.WriteFile(path, append(b, '\n'), 0o600)
-		}
-		if err := canon.Unmarshal(b, &want); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
-		}
+	filed, err := s.filed()
+	if err != nil {
+		return err
 	}
-	if want.Org != org || want.Project != project {
-		return fmt.Errorf("%w: %s is filed under %s/%s and this token is for %s/%s; sign in there, or record into another folder with HANZO_SPOOL", ErrForeign, s.dir, want.Org, want.Project, org, project)
+	if filed != nil {
+		return s.belongs(*filed, org, project)
 	}
-	return nil
+	b, err := canon.Marshal(filing{org, project})
+	if err != nil {
+		return err
+	}
+	return s.disk.WriteFile(filepath.Join(s.dir, "filed.json"), append(b, '\n'), 0o600)
+}
+
+// Belongs reports, with [ErrForeign], a spool that was sent to another org or
+// project than this one.
+func (s *Spool) Belongs(org, project string) error {
+	filed, err := s.filed()
+	if err != nil || filed == nil {
+		return err
+	}
+	if project == "" {
+		project = LocalProject
+	}
+	return s.belongs(*filed, org, project)
+}
+
+// filed returns where the spool belongs; nil when that is not decided.
+func (s *Spool) filed() (*filing, error) {
+	if s.org != LocalOrg {
+		return &filing{s.org, s.project}, nil
+	}
+	path := filepath.Join(s.dir, "filed.json")
+	b, err := read(path)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	var f filing
+	if err := canon.Unmarshal(b, &f); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
+	}
+	return &f, nil
+}
+
+func (s *Spool) belongs(f filing, org, project string) error {
+	if f.Org == org && f.Project == project {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is filed under %s/%s and this token is for %s/%s; sign in there, or record into another folder with HANZO_SPOOL",
+		ErrForeign, s.dir, f.Org, f.Project, org, project)
 }

@@ -559,3 +559,32 @@ func readAll(t testing.TB, r io.ReadCloser, err error) (string, error) {
 	b, err := io.ReadAll(r)
 	return string(b), err
 }
+
+// TestFormat1 opens a spool as the first version of this format wrote it. The
+// files in testdata are never written again: whoever changes the format keeps
+// reading this one.
+func TestFormat1(t *testing.T) {
+	root := t.TempDir()
+	if err := os.CopyFS(root, os.DirFS("testdata/v1")); err != nil {
+		t.Fatal(err)
+	}
+	verify(t, root, []string{"furnished", "gate", "artifact ack", "ack", "seq 6"})
+	s, err := Open(root, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Belongs("acme", ""); err != nil {
+		t.Errorf("it was filed under acme: %v", err)
+	}
+	l, err := s.Resume("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	for _, kept := range []string{"runs/run.log", "filed.json", "datasets/rows.json"} {
+		path := filepath.Join("local", "default", kept)
+		if got, want := readFile(t, filepath.Join(root, path)), readFile(t, filepath.Join("testdata", "v1", path)); got != want {
+			t.Errorf("reading changed %s", kept)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/hanzoai/link/spool"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/event"
+	"github.com/hanzoai/link/spool/record"
 )
 
 // A Difference is one place where the server's record is not what the spool's
@@ -37,6 +38,13 @@ var stamped = []string{"project", "reference", "visibility"}
 // No difference means that everything here is there. It sends nothing and tries
 // each call once.
 func Check(ctx context.Context, s *spool.Spool, c *api.Client) ([]Difference, error) {
+	id, err := c.Whoami(ctx)
+	if err != nil {
+		return nil, fatal(c, err)
+	}
+	if err := s.Belongs(id.Owner, id.Project); err != nil {
+		return nil, err
+	}
 	found, err := unacknowledged(s)
 	if err != nil {
 		return nil, err
@@ -107,6 +115,10 @@ func checkRun(ctx context.Context, c *api.Client, run string, fold *event.Run) (
 		if !ok {
 			found = append(found, Difference{Subject: subject, Local: "recorded", Server: "nothing"})
 			continue
+		}
+		if local.Purpose == record.SealedEval {
+			// The server scores these and keeps the items (HIP-1334 §8.4).
+			local.Measures, local.ItemsSHA256 = server.Measures, server.ItemsSHA256
 		}
 		d, err := compare(subject, local, server)
 		if err != nil {

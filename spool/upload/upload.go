@@ -160,7 +160,7 @@ func (u *Uploader) pass(ctx context.Context) (sent bool, err error) {
 		return err
 	})
 	if err != nil {
-		return false, u.fatal(err)
+		return false, fatal(u.client, err)
 	}
 	if err := u.spool.FileUnder(id.Owner, id.Project); err != nil {
 		return false, err
@@ -199,7 +199,7 @@ func (u *Uploader) settle(subject string, seq uint64, err error) error {
 		return nil
 	}
 	if !final(err) {
-		return u.fatal(err)
+		return fatal(u.client, err)
 	}
 	if p, ok := errors.AsType[*api.Problem](err); ok && p.Seq > 0 {
 		seq = p.Seq
@@ -229,16 +229,17 @@ func final(err error) bool {
 }
 
 // fatal says what to do about an error that stops everything.
-func (u *Uploader) fatal(err error) error {
+func fatal(c *api.Client, err error) error {
 	p, ok := errors.AsType[*api.Problem](err)
 	switch {
 	case !ok:
 		return err
 	case p.Status == http.StatusUnauthorized:
-		return fmt.Errorf("%w at %s: %w; put a token it knows in the file that HANZO_TOKEN_FILE names (default ~/.hanzo/token)", ErrSignIn, u.client.Base, err)
-	default:
-		return fmt.Errorf("%w; is %s a control plane?", err, u.client.Base)
+		return fmt.Errorf("%w at %s: %w; put a token it knows in the file that HANZO_TOKEN_FILE names (default ~/.hanzo/token)", ErrSignIn, c.Base, err)
+	case p.Code == "":
+		return fmt.Errorf("%w; is %s a control plane?", err, c.Base)
 	}
+	return err
 }
 
 // try makes a call until it is answered for good, waiting as the package says.
