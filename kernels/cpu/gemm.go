@@ -95,7 +95,7 @@ func (w *worker) pack(dst []float32, a view, i, n, width, p, k int) {
 	}
 	// Lines side by side: copy, all panels for each value, since the next value
 	// may be pages away.
-	interleave(dst, src, a.k, width, k, whole)
+	w.t.interleave(dst, src, a.k, width, k, whole)
 	if rest := n - whole*width; rest > 0 {
 		dst, src = dst[whole*width*k:], src[whole*width:]
 		for q := range k {
@@ -114,25 +114,11 @@ func (w *worker) transpose(dst, src []float32, stride, width, k int) {
 	}
 }
 
-// interleave copies k runs of n*width values, stride apart, into n panels. The
-// widths of the tiles are spelled out: a copy of known length is a few moves.
-func interleave(dst, src []float32, stride, width, k, n int) {
+// interleaveScalar copies k runs of n*width values, stride apart, into n panels.
+func interleaveScalar(dst, src []float32, stride, width, k, n int) {
 	for q := range k {
-		from := src[q*stride : q*stride+n*width]
-		for at := q * width; len(from) > 0; at += k * width {
-			switch width {
-			case 6:
-				*(*[6]float32)(dst[at:]) = *(*[6]float32)(from)
-			case 12:
-				*(*[12]float32)(dst[at:]) = *(*[12]float32)(from)
-			case 16:
-				*(*[16]float32)(dst[at:]) = *(*[16]float32)(from)
-			case 32:
-				*(*[32]float32)(dst[at:]) = *(*[32]float32)(from)
-			default:
-				copy(dst[at:at+width], from)
-			}
-			from = from[width:]
+		for l := range n {
+			copy(dst[(l*k+q)*width:][:width], src[q*stride+l*width:])
 		}
 	}
 }

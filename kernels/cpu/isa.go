@@ -25,6 +25,8 @@ type table struct {
 	// is dst[p*width+i]. It packs whole blocks of k and says how many values that
 	// is. With width rows it may write past the last, by less than lanes values.
 	turn func(dst, src []float32, stride, width, k int) int
+	// interleave is for a width of rows or cols.
+	interleave func(dst, src []float32, stride, width, k, n int)
 
 	add, mul    func(y, a, b []float32)
 	scale       func(y, x []float32, s float32)
@@ -49,6 +51,7 @@ var scalar = table{
 	cols:        4,
 	gemm:        gemmScalar,
 	turn:        func(dst, src []float32, stride, width, k int) int { return 0 },
+	interleave:  interleaveScalar,
 	add:         addScalar,
 	mul:         mulScalar,
 	scale:       scaleScalar,

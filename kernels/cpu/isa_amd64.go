@@ -30,6 +30,8 @@ type code struct {
 	gemm        func(k int, a, b, c *float32, ldc int, mode int)
 	turnA       func(dst, src *float32, stride, blocks, step int) // rows lines
 	turnB       func(dst, src *float32, stride, blocks, step int) // width lines
+	copyA       func(dst, src *float32, stride, k, n, step int)   // rows wide
+	copyB       func(dst, src *float32, stride, k, n, step int)   // 2*width wide
 	add, mul    func(y, a, b *float32, n int)
 	scale       func(y, x *float32, n int, s float32)
 	dot         func(a, b *float32, n int) float32
@@ -49,7 +51,7 @@ type code struct {
 
 var avx2Code = code{
 	isa: AVX2, rows: 6, width: 8,
-	gemm: gemmAVX2, turnA: turnAAVX2, turnB: turnBAVX2,
+	gemm: gemmAVX2, turnA: turnAAVX2, turnB: turnBAVX2, copyA: copyAAVX2, copyB: copyBAVX2,
 	add: addAVX2, mul: mulAVX2, scale: scaleAVX2, dot: dotAVX2, sumSquares: sumSquaresAVX2,
 	norm: normAVX2, normBack: normBackAVX2, normGrad: normGradAVX2,
 	gelu: geluAVX2, geluBack: geluBackAVX2, geglu: gegluAVX2, gegluBack: gegluBackAVX2,
@@ -58,7 +60,7 @@ var avx2Code = code{
 
 var avx512Code = code{
 	isa: AVX512, rows: 12, width: 16,
-	gemm: gemmAVX512, turnA: turnAAVX512, turnB: turnBAVX512,
+	gemm: gemmAVX512, turnA: turnAAVX512, turnB: turnBAVX512, copyA: copyAAVX512, copyB: copyBAVX512,
 	add: addAVX512, mul: mulAVX512, scale: scaleAVX512, dot: dotAVX512, sumSquares: sumSquaresAVX512,
 	norm: normAVX512, normBack: normBackAVX512, normGrad: normGradAVX512,
 	gelu: geluAVX512, geluBack: geluBackAVX512, geglu: gegluAVX512, gegluBack: gegluBackAVX512,
@@ -93,6 +95,16 @@ func (c *code) table() table {
 				c.turnB(&dst[c.width], &src[c.width*stride], stride*4, blocks, width*4)
 			}
 			return blocks * c.width
+		},
+		interleave: func(dst, src []float32, stride, width, k, n int) {
+			if k == 0 || n == 0 {
+				return
+			}
+			pack := c.copyA
+			if width != c.rows {
+				pack = c.copyB
+			}
+			pack(&dst[0], &src[0], stride*4, k, n, k*width*4)
 		},
 		add:   func(y, a, b []float32) { c.add(first(y), first(a), first(b), len(y)) },
 		mul:   func(y, a, b []float32) { c.mul(first(y), first(a), first(b), len(y)) },

@@ -178,3 +178,46 @@ func (s *set) transpose(r []vec) []vec {
 	}
 	return o
 }
+
+// interleave deals runs of n*width values, stride bytes apart, to n panels: k values
+// of each, width a value, the panels step bytes apart.
+func (s *set) interleave(name string, width int) {
+	s.begin(name, "dst, src *float32, stride, k, n, step int)", name+" equals interleave for its width; stride and step are in bytes.")
+	dst, src := pointers("dst")[0], pointers("src")[0]
+	stride, k, n, step := length("stride"), length("k"), length("n"), length("step")
+	values, panels := label("values"), label("panels")
+	Label(values)
+	at := again(dst, src)
+	left := GP64()
+	MOVQ(n, left)
+	Label(panels)
+	for off := 0; off < width; {
+		var r vec
+		switch rest := width - off; {
+		case rest >= 16 && s.w == 16:
+			r = ZMM()
+		case rest >= 8:
+			r = YMM()
+		case rest >= 4:
+			r = XMM()
+		default: // two
+			r := XMM()
+			VMOVSD(ptr(at[1], off*4), r)
+			VMOVSD(r, ptr(at[0], off*4))
+			off += 2
+			continue
+		}
+		VMOVUPS(ptr(at[1], off*4), r)
+		VMOVUPS(r, ptr(at[0], off*4))
+		off += int(r.Size()) / 4
+	}
+	ADDQ(step, at[0])
+	ADDQ(U32(uint32(4*width)), at[1])
+	DECQ(left)
+	JNZ(LabelRef(panels))
+	ADDQ(U32(uint32(4*width)), dst)
+	ADDQ(stride, src)
+	DECQ(k)
+	JNZ(LabelRef(values))
+	finish()
+}

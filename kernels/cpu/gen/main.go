@@ -23,6 +23,8 @@ func main() {
 	s.gemm(rows)
 	s.turn("turnA", rows)
 	s.turn("turnB", s.w)
+	s.interleave("copyA", rows)
+	s.interleave("copyB", 2*s.w)
 	s.elementwise()
 	s.reductions()
 	s.constants()
