@@ -10,8 +10,8 @@ import (
 // bpe starts from a word's characters and merges the pair that was learned
 // first, the leftmost of equals, until no learned pair is left.
 //
-// A character outside the vocabulary is the tokens of its bytes (byteFallback),
-// or the unknown token, one for a run of such characters when fuse is true.
+// A character outside the vocabulary is the tokens of its bytes where there are
+// such, or the unknown token, one for a run of such characters when fuse is true.
 // Where a vocabulary has neither, it is dropped, as the reference does; a
 // byte-level vocabulary holds every byte.
 type bpe struct {
@@ -19,7 +19,7 @@ type bpe struct {
 	merges map[pair]rule
 	whole  bool // a word that is a token is that token, whatever the merges say
 
-	bytes  *[256]int32 // <0x00> to <0xFF>, nil without byte fallback
+	bytes  *[256]int32 // <0x00> to <0xFF>, -1 for one that is absent; nil without byte fallback
 	unk    int32
 	hasUnk bool
 	fuse   bool
@@ -47,7 +47,12 @@ func (o *object) bpe(v *vocabulary) model {
 	if o.flag("byte_fallback", false) {
 		m.bytes = new([256]int32)
 		for b := range m.bytes {
-			m.bytes[b] = v.mustID(o, "byte_fallback", fmt.Sprintf("<0x%02X>", b))
+			// Gemma's lacks <0x09>, because a tab is a token.
+			id, ok := v.ids[fmt.Sprintf("<0x%02X>", b)]
+			if !ok {
+				id = -1
+			}
+			m.bytes[b] = id
 		}
 	}
 	merges := o.merges()
@@ -188,17 +193,28 @@ func (m *bpe) symbols(list []symbol, word string) []symbol {
 		switch {
 		case ok:
 			add(id)
-		case m.bytes != nil:
+		case m.hasBytes(char):
+			ok = true
 			for _, b := range []byte(char) {
 				add(m.bytes[b])
 			}
 		case m.hasUnk && !(m.fuse && afterUnk):
 			add(m.unk)
 		}
-		afterUnk = !ok && m.bytes == nil
+		afterUnk = !ok
 	}
 	if n := len(list); n > 0 {
 		list[n-1].next = -1
 	}
 	return list
+}
+
+// hasBytes reports whether every byte of a character is a token.
+func (m *bpe) hasBytes(char string) bool {
+	for i := range len(char) {
+		if m.bytes == nil || m.bytes[char[i]] < 0 {
+			return false
+		}
+	}
+	return true
 }

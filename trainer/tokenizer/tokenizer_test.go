@@ -67,7 +67,6 @@ func TestParseRefuses(t *testing.T) {
 		{"dropout", file("model", bpeWith(`,"dropout":0.1`)), []string{"model", "dropout 0.1"}},
 		{"continuing prefix", file("model", bpeWith(`,"continuing_subword_prefix":"##"`)), []string{"continuing_subword_prefix"}},
 		{"end of word", file("model", bpeWith(`,"end_of_word_suffix":"</w>"`)), []string{"end_of_word_suffix", "</w>"}},
-		{"byte fallback without bytes", file("model", bpeWith(`,"byte_fallback":true`)), []string{"byte_fallback", "<0x00>"}},
 		{"no merges", file("model", `{"type":"BPE","vocab":{"a":3}}`), []string{"merges are missing"}},
 		{"merge of a token that is not there", file("model", `{"type":"BPE","vocab":{"a":3,"b":4},"merges":[["a","b"]]}`), []string{"model: merges/0", `"a"`, `"b"`}},
 		{"merge of three", file("model", `{"type":"BPE","vocab":{"a":3},"merges":["a b c"]}`), []string{"merges/0", "a b c"}},
@@ -153,6 +152,7 @@ func TestEncode(t *testing.T) {
 
 		{"unknown characters apart", append([]string{"model", bpeWith("")}, oneWord...), "xya", []int32{0, 0, 3}},
 		{"unknown characters fused", append([]string{"model", bpeWith(`,"fuse_unk":true`)}, oneWord...), "xyaz", []int32{0, 3, 0}},
+		{"some bytes", append([]string{"model", `{"type":"BPE","unk_token":"[UNK]","byte_fallback":true,"vocab":{"[UNK]":0,"a":3,"<0xC3>":4,"<0xA9>":5},"merges":[]}`}, oneWord...), "aéaèa", []int32{3, 4, 5, 3, 0, 3}},
 		{"broken UTF-8", append([]string{"model", bpeWith("")}, oneWord...), "a\xff\xfeb", []int32{3, 0, 4}},
 		{"BPE without a type", append([]string{"model", strings.Replace(bpeWith(""), `"type":"BPE",`, "", 1)}, oneWord...), "ab", []int32{5}},
 
