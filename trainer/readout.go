@@ -116,7 +116,12 @@ func (l *readout) examples(ctx context.Context, rows []decision.Row, features ma
 	}
 	list := make([]kai.Example, len(rows))
 	for i, row := range rows {
-		list[i] = kai.Example{Features: features[row.State], Target: row.Asked[0].Target, Weight: 1}
+		asked := row.Asked[0]
+		target := make([]float64, len(asked.Target)) // in text order, as a readout's logits are
+		for j, o := range asked.Question.Sorted() {
+			target[j] = asked.Target[o]
+		}
+		list[i] = kai.Example{Features: features[row.State], Target: target, Weight: 1}
 	}
 	return list, nil
 }
