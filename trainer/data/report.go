@@ -24,7 +24,7 @@ type Report struct {
 	Warnings   []string     `json:"warnings"`
 
 	Dir    string       `json:"dir"`    // the suite's folder; empty in a dry run
-	SHA256 canon.SHA256 `json:"sha256"` // of items.ndjson; empty in a dry run
+	SHA256 canon.SHA256 `json:"sha256,omitzero"` // of items.ndjson; absent in a dry run
 }
 
 // A Refusal is one row that was not kept.
