@@ -2,14 +2,7 @@
 // nothing else to install.
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-
-	"github.com/hanzoai/link/cmd/internal/term"
-)
+import "github.com/hanzoai/link/cmd/internal/term"
 
 // program is the table of commands, in help's order.
 var program = term.Program{
@@ -18,8 +11,4 @@ var program = term.Program{
 	Commands: []term.Command{serveCommand, tokenCommand, demoCommand},
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(int(program.Main(ctx, os.Args[1:], term.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})))
-}
+func main() { term.Exec(program) }
