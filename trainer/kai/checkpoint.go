@@ -57,11 +57,7 @@ func load(dir string, dev kernels.Device) (*Model, error) {
 		return nil, err
 	}
 	defer f.Close()
-	names := make(map[string]string)
-	for _, name := range f.Names() {
-		names[name] = name
-	}
-	if err := m.params.read(dev, f, names); err != nil {
+	if err := m.params.load(dev, f, m.params.list, same(f)); err != nil {
 		return nil, err
 	}
 	if m.SHA256, err = sumWeights(dir); err != nil {
@@ -70,12 +66,42 @@ func load(dir string, dev kernels.Device) (*Model, error) {
 	return m, m.loadReadouts(filepath.Join(dir, readoutsDir))
 }
 
-// read fills every parameter from the tensor that names gives it, by parameter
-// name. Both must name each other exactly.
-func (ps *params) read(dev kernels.Device, f *safetensors.File, names map[string]string) error {
+// same names every tensor of a file as itself.
+func same(f *safetensors.File) map[string]string {
+	names := make(map[string]string)
+	for _, name := range f.Names() {
+		names[name] = name
+	}
+	return names
+}
+
+// load allocates all parameters and fills those of the list, each from the
+// tensor that names gives it. The two must name each other exactly.
+func (ps *params) load(dev kernels.Device, f *safetensors.File, list []*Param, names map[string]string) error {
+	if err := match(list, f, names); err != nil {
+		return err
+	}
+	ps.alloc(dev)
+	for _, p := range list {
+		values, err := f.ReadFloat32(names[p.Name])
+		if err != nil {
+			return err
+		}
+		for i, v := range values {
+			if v-v != 0 {
+				return fmt.Errorf("tensor %q: value %d is %v", names[p.Name], i, v)
+			}
+		}
+		dev.Write(p.W, values)
+	}
+	return nil
+}
+
+// match compares the names and shapes of parameters with those of tensors.
+func match(list []*Param, f *safetensors.File, names map[string]string) error {
 	var missing []string
 	known := make(map[string]bool)
-	for _, p := range ps.list {
+	for _, p := range list {
 		known[p.Name] = true
 		if _, ok := names[p.Name]; !ok {
 			missing = append(missing, p.Name)
@@ -93,22 +119,10 @@ func (ps *params) read(dev kernels.Device, f *safetensors.File, names map[string
 	if slices.Sort(unexpected); len(unexpected) > 0 {
 		return fmt.Errorf("the weights have what this model does not: %s", listed(unexpected))
 	}
-	for _, p := range ps.list {
-		from := names[p.Name]
-		info, _ := f.Info(from)
-		if !slices.Equal(info.Shape, p.Shape) {
-			return fmt.Errorf("tensor %q has shape %v; the config asks for %v", from, info.Shape, p.Shape)
+	for _, p := range list {
+		if info, _ := f.Info(names[p.Name]); !slices.Equal(info.Shape, p.Shape) {
+			return fmt.Errorf("tensor %q has shape %v; the config asks for %v", names[p.Name], info.Shape, p.Shape)
 		}
-		values, err := f.ReadFloat32(from)
-		if err != nil {
-			return err
-		}
-		for i, v := range values {
-			if v-v != 0 {
-				return fmt.Errorf("tensor %q: value %d is %v", from, i, v)
-			}
-		}
-		dev.Write(p.W, values)
 	}
 	return nil
 }

@@ -252,6 +252,7 @@ func TestLoadRefuses(t *testing.T) {
 			json.Unmarshal(fields["encoder"], &encoder)
 			edit(`"vocab_size":`+string(encoder["vocab_size"]), `"vocab_size":100`)(t, dir)
 		}},
+		{"more memory than the file", "the config asks for [200000 128]", edit(`"intermediate_size":192`, `"intermediate_size":100000`)},
 		{"another shape", "the config asks for [64]", edit(`"hidden_size":128`, `"hidden_size":64`)},
 		{"a missing tensor", "lack head.score.out.bias", func(t *testing.T, dir string) {
 			tamper(t, dir, func(list []safetensors.Tensor) []safetensors.Tensor {
@@ -388,7 +389,7 @@ func folder(t *testing.T, family string, rename func(name string) string, more .
 }
 
 func TestInitFromFolder(t *testing.T) {
-	same := func(name string) string { return name }
+	plain := func(name string) string { return name }
 	ignored := safetensors.Tensor{Shape: []int{1}, Data: []float32{1}}
 	named := func(name string) safetensors.Tensor { x := ignored; x.Name = name; return x }
 	for _, c := range []struct {
@@ -398,13 +399,13 @@ func TestInitFromFolder(t *testing.T) {
 		want         string   // in the error
 		unused       []string // or these
 	}{
-		{"bert", "bert", same, nil, "", nil},
+		{"bert", "bert", plain, nil, "", nil},
 		{"bert with a prefix and legacy norms", "bert", func(name string) string {
 			name = strings.Replace(name, "LayerNorm.weight", "LayerNorm.gamma", 1)
 			return "bert." + strings.Replace(name, "LayerNorm.bias", "LayerNorm.beta", 1)
 		}, []safetensors.Tensor{named("bert.pooler.dense.bias"), named("cls.predictions.bias"), named("bert.embeddings.position_ids")}, "",
 			[]string{"bert.embeddings.position_ids", "bert.pooler.dense.bias", "cls.predictions.bias"}},
-		{"modernbert", "modernbert", same, nil, "", nil},
+		{"modernbert", "modernbert", plain, nil, "", nil},
 		{"modernbert with a prefix", "modernbert", func(name string) string { return "model." + name },
 			[]safetensors.Tensor{named("decoder.bias"), named("head.dense.weight")}, "", []string{"decoder.bias", "head.dense.weight"}},
 		{"missing", "modernbert", func(name string) string {
@@ -413,8 +414,8 @@ func TestInitFromFolder(t *testing.T) {
 			}
 			return name
 		}, nil, "lack encoder.layers.1.attn_norm.weight", nil},
-		{"unexpected", "modernbert", same, []safetensors.Tensor{named("layers.0.attn_norm.weight")}, "layers.0.attn_norm.weight", nil},
-		{"twice", "bert", same, []safetensors.Tensor{named("bert.embeddings.LayerNorm.weight")}, "are both", nil},
+		{"unexpected", "modernbert", plain, []safetensors.Tensor{named("layers.0.attn_norm.weight")}, "layers.0.attn_norm.weight", nil},
+		{"twice", "bert", plain, []safetensors.Tensor{named("bert.embeddings.LayerNorm.weight")}, "are both", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := folder(t, c.family, c.rename, c.more...)

@@ -130,9 +130,19 @@ func initFrom(c InitConfig, dev kernels.Device) (*Model, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	heads := m.params.drawHead(dev, c.Seed)
-	encoder := params{list: slices.DeleteFunc(slices.Clone(m.params.list), func(p *Param) bool { return heads[p] })}
-	return m, unused, encoder.read(dev, f, names)
+	var encoder, head []*Param
+	for _, p := range m.params.list {
+		if p.Group == "encoder" {
+			encoder = append(encoder, p)
+		} else {
+			head = append(head, p)
+		}
+	}
+	if err := m.params.load(dev, f, encoder, names); err != nil {
+		return nil, nil, err
+	}
+	draw(dev, head, c.Seed)
+	return m, unused, nil
 }
 
 // rename maps our parameter names to a published file's tensors, and lists those
@@ -210,25 +220,15 @@ func initNew(c InitConfig, dev kernels.Device) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.params.draw(dev, c.Seed)
+	m.params.alloc(dev)
+	draw(dev, m.params.list, c.Seed)
 	return m, nil
-}
-
-// drawHead draws the parameters of the head and says which they are.
-func (ps *params) drawHead(dev kernels.Device, seed uint64) map[*Param]bool {
-	head := params{list: slices.DeleteFunc(slices.Clone(ps.list), func(p *Param) bool { return p.Group != "head" })}
-	head.draw(dev, seed)
-	drawn := make(map[*Param]bool)
-	for _, p := range head.list {
-		drawn[p] = true
-	}
-	return drawn
 }
 
 // draw gives every parameter its first value: matrices and tables are drawn, the
 // scales of norms are 1, biases and shifts 0.
-func (ps *params) draw(dev kernels.Device, seed uint64) {
-	for _, p := range ps.list {
+func draw(dev kernels.Device, list []*Param, seed uint64) {
+	for _, p := range list {
 		v := make([]float32, p.size())
 		switch {
 		case p.Decay:

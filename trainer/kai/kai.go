@@ -85,7 +85,9 @@ type Budget struct {
 // DefaultBudget keeps the working memory of a small encoder near a gigabyte.
 var DefaultBudget = Budget{Context: 4096, Options: 4096, Head: 8192, Rows: 128}
 
-// build makes a model of a config, its weights zero.
+// build declares the model of a config. Its parameters have no memory yet:
+// weights are compared with the declaration first, so that a damaged config
+// cannot ask for more than its file holds.
 func build(c Config, tok *tokenizer.Tokenizer, dev kernels.Device) (*Model, error) {
 	hf, err := parseHF(c.Encoder)
 	if err != nil {
@@ -106,12 +108,12 @@ func build(c Config, tok *tokenizer.Tokenizer, dev kernels.Device) (*Model, erro
 	return m, err
 }
 
-// assemble declares and allocates what a config asks for.
+// assemble declares what a config asks for.
 func assemble(c Config, hf hfConfig, dev kernels.Device) *Model {
 	m := &Model{Config: c, Budget: DefaultBudget, dev: dev, arena: arena{dev: dev}, hf: hf, readouts: make(map[string]*Readout)}
 	m.encoder = newEncoder(hf, &m.params)
 	m.head = newHead(hf.Width, c.RetrievalDim, c.HeadLayers, &m.params)
-	m.params.alloc(dev)
+	m.params.sort()
 	return m
 }
 

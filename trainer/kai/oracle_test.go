@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"gorgonia.org/gorgonia"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hanzoai/link/kernels"
 	"github.com/hanzoai/link/kernels/cpu"
+	"github.com/hanzoai/link/trainer/decision"
 )
 
 // This file holds every kind of layer to an independent engine: gorgonia builds
@@ -295,18 +297,8 @@ func TestOracleBlocks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev, rng := cpu.New(1), rand.New(rand.NewPCG(3, 4))
-			var ps params
-			b := c.make(&ps)
-			ps.alloc(dev)
-			ps.train(dev, func(string) bool { return false })
-			for _, x := range ps.tensors {
-				random(rng, x.w.Host, .3, 0)
-			}
-			for _, n := range []*norm{b.norm1, b.norm2} {
-				if n != nil {
-					random(rng, n.gamma.w.Host, .2, 1)
-				}
-			}
+			var b *block
+			ps := learning(dev, rng, func(ps *params) { b = c.make(ps) })
 			a := &arena{dev: dev}
 			n := seg.Tokens()
 			s := b.room(a, n)
@@ -334,6 +326,147 @@ func TestOracleBlocks(t *testing.T) {
 				agree(t, "norm1.gamma", b.norm1.gamma.grad.Sum.Host, grads["norm1.gamma"])
 			}
 		})
+	}
+}
+
+// learning declares what make makes, with memory, values and gradients.
+func learning(dev kernels.Device, rng *rand.Rand, make func(ps *params)) *params {
+	var ps params
+	make(&ps)
+	ps.alloc(dev)
+	ps.train(dev, func(string) bool { return false })
+	for _, p := range ps.list {
+		switch {
+		case p.Decay || strings.HasSuffix(p.Name, "bias"):
+			random(rng, p.W.Host, .3, 0)
+		default:
+			random(rng, p.W.Host, .2, 1)
+		}
+	}
+	return &ps
+}
+
+// choose is the matrix that picks rows of a table by product.
+func (g *graph) choose(ids []int32, n int) node {
+	return g.constant(len(ids), n, func(i, j int) float64 {
+		if int(ids[i]) == j {
+			return 1
+		}
+		return 0
+	})
+}
+
+// means is the matrix that averages the rows of each segment.
+func (g *graph) means(seg kernels.Segments) node {
+	return g.constant(seg.Rows(), seg.Tokens(), func(i, j int) float64 {
+		if int(seg[i]) <= j && j < int(seg[i+1]) {
+			return 1 / float64(seg[i+1]-seg[i])
+		}
+		return 0
+	})
+}
+
+// TestOracleEncoders checks whole encoders of one layer: what stands before and
+// after the layers, ids that come several times included.
+func TestOracleEncoders(t *testing.T) {
+	const d, vocab = 8, 6
+	rows := [][]int32{{1, 3, 3, 5, 1}, {2}, {1, 4, 0, 4, 2, 3}}
+	for _, c := range []hfConfig{
+		{ModelType: "bert", Width: d, Inner: 12, Layers: 1, Heads: 2, Vocab: vocab, Positions: 9, Types: 2, LayerEps: 1e-12},
+		{ModelType: "modernbert", Width: d, Inner: 12, Layers: 1, Heads: 2, Vocab: vocab, NormEps: 1e-5, Every: 3, Local: 4,
+			GlobalTheta: 100, NormBias: true, AttentionBias: true, MLPBias: true},
+	} {
+		t.Run(c.ModelType, func(t *testing.T) {
+			dev, rng := cpu.New(1), rand.New(rand.NewPCG(5, 6))
+			var e *encoder
+			ps := learning(dev, rng, func(ps *params) { e = newEncoder(c, ps) })
+			a, p := &arena{dev: dev}, newPack(rows)
+			dx := a.take(len(p.ids) * d)
+			random(rng, dx.Host, 1, 0)
+
+			g := newGraph(t)
+			x := g.dot(g.choose(p.ids, vocab), g.leaf("tokens", vocab, d, e.tokens.w.Host))
+			if e.positions != nil {
+				x = g.add(x, g.dot(g.choose(p.places, c.Positions), g.leaf("positions", c.Positions, d, e.positions.w.Host)))
+				x = g.add(x, g.dot(g.choose(make([]int32, len(p.ids)), c.Types), g.leaf("types", c.Types, d, e.types.w.Host)))
+			}
+			y := g.block(g.norm(x, "norm", e.norm), e.blocks[0], p.seg)
+			if e.final != nil {
+				y = g.norm(y, "final", e.final)
+			}
+			want, grads := g.solve(y, dx.Host)
+			e.forward(a, p, true)
+			agree(t, "states", p.out.Host, want)
+			e.backward(a, p, dx)
+			ps.end(dev)
+			for name, x := range map[string]*tensor{"tokens": e.tokens, "positions": e.positions, "types": e.types,
+				"norm.gamma": e.norm.gamma, "norm.beta": e.norm.beta, "qkv.w": e.blocks[0].qkv.w, "up.b": e.blocks[0].up.b} {
+				if x != nil {
+					agree(t, name, x.grad.Sum.Host, grads[name])
+				}
+			}
+			if e.final != nil {
+				agree(t, "final.gamma", e.final.gamma.grad.Sum.Host, grads["final.gamma"])
+			}
+		})
+	}
+}
+
+// TestOracleHead checks the head: what it makes of contexts and options, and the
+// gradients of both.
+func TestOracleHead(t *testing.T) {
+	const d = 8
+	dev, rng := cpu.New(1), rand.New(rand.NewPCG(7, 8))
+	var h *head
+	ps := learning(dev, rng, func(ps *params) { h = newHead(d, 4, 1, ps) })
+	p := newPack([][]int32{make([]int32, 5), make([]int32, 3)})
+	inputs := []Input{
+		{Type: decision.Score, Options: []int{0, 1, 2}, Order: []int{2, 0, 1}},
+		{Type: decision.Choice, Options: []int{1, 2, 3}, Order: []int{0, 1, 2}},
+	}
+	s := newSequence(inputs, p, [][]int{{0, 1, 2}, {0, 2}}, func(text int) int32 { return int32(text) })
+	a, tokens, n := &arena{dev: dev}, len(p.ids), len(s.optionAt)
+	states, options, means := a.take(tokens*d), a.take(4*d), a.take(2*d)
+	random(rng, states.Host, 1, 0)
+	random(rng, options.Host, 1, 0)
+	dev.SegmentMean(means, states, p.seg, d)
+	dlogits := a.take(n)
+	random(rng, dlogits.Host, 1, 0)
+
+	g := newGraph(t)
+	gs, os := g.leaf("states", tokens, d, states.Host), g.leaf("options", 4, d, options.Host)
+	c, o := g.dot(g.choose(s.rows, 2), g.dot(g.means(p.seg), gs)), g.dot(g.choose(s.options, 4), os)
+	features := func(x node, at int) node { // x in columns [at*d, at*d+d)
+		return g.dot(x, g.constant(d, 4*d, func(i, j int) float64 {
+			if j == at*d+i {
+				return 1
+			}
+			return 0
+		}))
+	}
+	probe := g.add(g.add(features(c, 0), features(o, 1)),
+		g.add(features(g.mul(c, o), 2), features(g.must(gorgonia.Abs(g.sub(c, o))), 3)))
+	sin := sinusoids(3, d)
+	vectors := g.add(g.linear(probe, "probe", &h.probe), g.spread(g.leaf("option", 1, d, h.option.w.Host), n))
+	vectors = g.add(vectors, g.constant(n, d, func(i, j int) float64 { return float64(sin[int(s.levels[i])*d+j]) }))
+	typed := g.add(gs, g.dot(g.choose(s.types, 3), g.leaf("type", 3, d, h.types.w.Host)))
+	x := g.add(g.dot(g.tr(g.choose(s.contextAt, s.seg.Tokens())), typed), g.dot(g.tr(g.choose(s.optionAt, s.seg.Tokens())), vectors))
+	x = g.dot(g.choose(s.optionAt, s.seg.Tokens()), g.block(x, h.blocks[0], s.seg))
+	y := g.linear(g.gelu(g.linear(g.norm(x, "score.norm", h.norm), "score.dense", &h.dense)), "score.out", &h.out)
+	want, grads := g.solve(y, dlogits.Host)
+
+	logits := h.forward(a, s, states, means, options, true)
+	agree(t, "logits", logits.Host, want)
+	dstates, dmeans, doptions := a.take(tokens*d), a.zeros(2*d), a.zeros(4*d)
+	h.backward(a, s, dlogits, dstates, dmeans, doptions, means, options)
+	dev.SegmentMeanBack(dstates, dmeans, p.seg, d)
+	ps.end(dev)
+	agree(t, "states", dstates.Host, grads["states"])
+	agree(t, "options", doptions.Host, grads["options"])
+	for name, x := range map[string]*tensor{"probe.w": h.probe.w, "probe.b": h.probe.b, "type": h.types, "option": h.option,
+		"score.norm.gamma": h.norm.gamma, "score.norm.beta": h.norm.beta, "score.dense.w": h.dense.w, "score.dense.b": h.dense.b,
+		"score.out.w": h.out.w, "score.out.b": h.out.b, "qkv.w": h.blocks[0].qkv.w, "down.b": h.blocks[0].down.b} {
+		agree(t, name, x.grad.Sum.Host, grads[name])
 	}
 }
 

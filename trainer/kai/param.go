@@ -106,7 +106,12 @@ func (ps *params) lookup(name string, n, d int) *tensor {
 // round16 keeps every tensor at the start of a cache line.
 func round16(n int) int { return (n + 15) &^ 15 }
 
-// alloc gives every parameter its memory, zeros, and sorts the list by name.
+// sort ends the declarations: the list is by name from here on.
+func (ps *params) sort() {
+	slices.SortFunc(ps.list, func(a, b *Param) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// alloc gives every parameter its memory, zeros.
 func (ps *params) alloc(dev kernels.Device) {
 	total := 0
 	for _, t := range ps.tensors {
@@ -120,7 +125,6 @@ func (ps *params) alloc(dev kernels.Device) {
 	for _, p := range ps.list {
 		p.W = p.in.w.Slice(p.offset, p.offset+p.size())
 	}
-	slices.SortFunc(ps.list, func(a, b *Param) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // train gives gradients to the tensors of every parameter that is not frozen.

@@ -52,7 +52,9 @@ func (m *Model) NewReadout(name string, q decision.Question, seed uint64) (*Read
 	if err != nil {
 		return nil, err
 	}
-	r.params.draw(m.dev, seed)
+	r.params.alloc(m.dev)
+	draw(m.dev, r.params.list, seed)
+	r.params.train(m.dev, func(string) bool { return false })
 	return r, nil
 }
 
@@ -77,8 +79,7 @@ func (m *Model) newReadout(name string, q decision.Question) (*Readout, error) {
 	r.norm = &norm{gamma: ps.vector("norm.weight", width), beta: ps.vector("norm.bias", width), d: width, eps: 1e-5}
 	r.dense = linear{w: ps.matrix("dense.weight", readoutWidth, width), b: ps.vector("dense.bias", readoutWidth), in: width, out: readoutWidth}
 	r.out = linear{w: ps.matrix("out.weight", outputs, readoutWidth), b: ps.vector("out.bias", outputs), in: readoutWidth, out: outputs}
-	ps.alloc(m.dev)
-	ps.train(m.dev, func(string) bool { return false })
+	ps.sort()
 	return r, nil
 }
 
@@ -301,11 +302,11 @@ func (m *Model) loadReadout(dir string) (*Readout, error) {
 		return nil, err
 	}
 	defer f.Close()
-	names := make(map[string]string)
-	for _, name := range f.Names() {
-		names[name] = name
+	if err := r.params.load(m.dev, f, r.params.list, same(f)); err != nil {
+		return nil, err
 	}
-	return r, r.params.read(m.dev, f, names)
+	r.params.train(m.dev, func(string) bool { return false })
+	return r, nil
 }
 
 // loadReadouts attaches every readout in a checkpoint's folder.
