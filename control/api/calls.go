@@ -157,29 +157,37 @@ func (c *Client) put(ctx context.Context, u Upload, r io.Reader) error {
 }
 
 // Artifact answers a stored artifact's bytes, uncompressed. The caller closes
-// them; they are as long as the artifact's size or the read ends in an error.
+// them; they are as long as the artifact's size or the read ends in an error. The
+// answer must begin within the time of a call; how long the bytes may take is for
+// ctx to say.
 func (c *Client) Artifact(ctx context.Context, sha256 canon.SHA256) (io.ReadCloser, error) {
 	path := research + "artifacts/" + url.PathEscape(string(sha256))
-	resp, cancel, err := c.do(ctx, http.MethodGet, path, nil, nil)
+	ctx, cancel := context.WithCancelCause(ctx)
+	slow := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) })
+	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
+	if !slow.Stop() && err != nil {
+		err = &transportError{"GET " + path, context.DeadlineExceeded}
+	}
 	if err != nil {
+		cancel(nil)
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		defer cancel()
+		defer cancel(nil)
 		defer resp.Body.Close()
 		return nil, readAnswer("GET "+path, resp, nil)
 	}
 	return &body{resp.Body, cancel}, nil
 }
 
-// body ends its call's deadline when it is closed.
+// body ends its call's context when it is closed.
 type body struct {
 	io.ReadCloser
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 }
 
 func (b *body) Close() error {
-	defer b.cancel()
+	defer b.cancel(nil)
 	return b.ReadCloser.Close()
 }
 

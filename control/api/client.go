@@ -134,32 +134,30 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 			return fmt.Errorf("%s %s: encoding the request: %w", method, path, err)
 		}
 	}
-	resp, cancel, err := c.do(ctx, method, path, query, body)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(len(body)/uploadFloor)*time.Second)
+	defer cancel()
+	resp, err := c.do(ctx, method, path, query, body)
 	if err != nil {
 		return err
 	}
-	defer cancel()
 	defer resp.Body.Close()
 	return readAnswer(method+" "+path, resp, out)
 }
 
-// do makes one authenticated request. cancel is called after the body is read.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, context.CancelFunc, error) {
+// do makes one authenticated request, within the deadline of ctx.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
 	call := method + " " + path
 	address := strings.TrimSuffix(c.Base, "/") + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(len(body)/uploadFloor)*time.Second)
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
-		cancel()
-		return nil, nil, fmt.Errorf("%s: %w", call, err)
+		return nil, fmt.Errorf("%s: %w", call, err)
 	}
 	token, err := c.Token()
 	if err != nil {
-		cancel()
-		return nil, nil, fmt.Errorf("%s: %w", call, err)
+		return nil, fmt.Errorf("%s: %w", call, err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Accept", "application/json")
@@ -171,10 +169,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	resp, err := c.client().Do(req)
 	if err != nil {
-		cancel()
-		return nil, nil, &transportError{call, withoutURL(err)}
+		return nil, &transportError{call, withoutURL(err)}
 	}
-	return resp, cancel, nil
+	return resp, nil
 }
 
 func (c *Client) client() *http.Client {

@@ -36,6 +36,10 @@
 // needs: which org and project its spool belongs to. It has the name, and the
 // members owner, name and project, that Hanzo IAM gives it.
 //
+// What ends an evaluation on a sealed_eval dataset brings predictions only; the
+// server scores them, so such an evaluation, and it alone, has measures and an
+// items_sha256 that no event brought.
+//
 // Lists answer {"data": […]} in the order the server received things, at most
 // [MaxPage] a call; after names the last id of the page before.
 //

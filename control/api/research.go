@@ -74,7 +74,7 @@ type Registration struct {
 	Purpose        record.Purpose      `json:"purpose"`
 	Size           uint64              `json:"size"`            // uncompressed bytes of the canonical representation
 	CompressedSize *uint64             `json:"compressed_size"` // bytes that travel, when compressed
-	Compression    *record.Compression `json:"compression"`     // how the bytes travel
+	Compression    *record.Compression `json:"compression"`     // how the bytes travel; kept uncompressed, they answer null once stored
 	Producer       record.Producer     `json:"producer"`
 	Parents        []canon.SHA256      `json:"parents"`
 	Content        *string             `json:"content"` // base64 (RFC 4648 §4) of the bytes that travel, at most MaxInline of them

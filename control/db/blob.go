@@ -225,7 +225,7 @@ func canonical(w io.Writer, a record.Artifact, r io.Reader) error {
 	case record.MediaNDJSON:
 		for line, err := range canon.Lines(plain, maxLine) {
 			if err != nil {
-				return received(err)
+				return received(err) // a line over the limit also ends here
 			}
 			form, err := canon.Canonicalize(line.Bytes)
 			if err != nil {

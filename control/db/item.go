@@ -86,25 +86,41 @@ func at(i int, it record.DatasetItem, err error) error {
 	return err
 }
 
+// itemStatements are prepared once for the thousands of items of an append.
+type itemStatements struct{ held, insert, byExample, byText *sql.Stmt }
+
+func (t *tx) itemStatements() (*itemStatements, error) {
+	var s itemStatements
+	for _, p := range []struct {
+		to    **sql.Stmt
+		query string
+	}{
+		{&s.held, "select body from item where dataset = ? and id = ?"},
+		{&s.insert, "insert into item(dataset, id, example, contamination, guarded, body) values(?, ?, ?, ?, ?, ?)"},
+		{&s.byExample, "select dataset, id from item where guarded and example = ? limit 1"},
+		{&s.byText, "select dataset, id from item where guarded and contamination = ? limit 1"},
+	} {
+		var err error
+		// The transaction closes its statements when it ends.
+		if *p.to, err = t.sql.PrepareContext(t.ctx, p.query); err != nil {
+			return nil, fmt.Errorf("preparing an append: %w", err)
+		}
+	}
+	return &s, nil
+}
+
 // appendItems inserts the items that are new and returns how many were.
 func (t *tx) appendItems(d record.Dataset, items []record.DatasetItem, rows []itemRow) (added uint64, err error) {
-	held, err := t.sql.PrepareContext(t.ctx, "select body from item where dataset = ? and id = ?")
+	s, err := t.itemStatements()
 	if err != nil {
-		return 0, fmt.Errorf("reading items: %w", err)
+		return 0, err
 	}
-	defer held.Close()
-	insert, err := t.sql.PrepareContext(t.ctx,
-		"insert into item(dataset, id, example, contamination, guarded, body) values(?, ?, ?, ?, ?, ?)")
-	if err != nil {
-		return 0, fmt.Errorf("writing items: %w", err)
-	}
-	defer insert.Close()
 	for i, it := range items {
 		if it.Purpose != d.Purpose {
 			return 0, at(i, it, api.Refuse(api.PurposeRefused, "purpose is %s, but dataset %s is %s", it.Purpose, d.ID, d.Purpose))
 		}
 		var body []byte
-		switch err := held.QueryRowContext(t.ctx, d.ID, it.ItemID).Scan(&body); {
+		switch err := s.held.QueryRowContext(t.ctx, d.ID, it.ItemID).Scan(&body); {
 		case err == nil && bytes.Equal(body, rows[i].body):
 			continue
 		case err == nil:
@@ -115,10 +131,10 @@ func (t *tx) appendItems(d record.Dataset, items []record.DatasetItem, rows []it
 		if d.State == record.Sealed {
 			return 0, at(i, it, api.Refuse(api.Sealed, "dataset %s is sealed and takes no more items", d.ID))
 		}
-		if err := t.checkContamination(it, rows[i].contamination); err != nil {
+		if err := s.checkContamination(t.ctx, it, rows[i].contamination); err != nil {
 			return 0, at(i, it, err)
 		}
-		_, err := insert.ExecContext(t.ctx, d.ID, it.ItemID, it.CanonicalExampleID, rows[i].contamination,
+		_, err := s.insert.ExecContext(t.ctx, d.ID, it.ItemID, it.CanonicalExampleID, rows[i].contamination,
 			it.Purpose.Evaluation(), rows[i].body)
 		if err != nil {
 			return 0, fmt.Errorf("writing items: %w", err)
@@ -130,27 +146,25 @@ func (t *tx) appendItems(d record.Dataset, items []record.DatasetItem, rows []it
 
 // checkContamination refuses an item on its way to training that equals an
 // evaluation item of the org (HIP-1334 §3.5).
-func (t *tx) checkContamination(it record.DatasetItem, contamination *string) error {
+func (s *itemStatements) checkContamination(ctx context.Context, it record.DatasetItem, contamination *string) error {
 	if it.Purpose != record.Train && it.Purpose != record.TeacherMining {
 		return nil
 	}
 	var dataset, item string
-	hit, err := t.row("select dataset, id from item where guarded and example = ? limit 1", []any{it.CanonicalExampleID}, &dataset, &item)
-	if err != nil {
-		return err
-	}
-	if hit {
+	switch err := s.byExample.QueryRowContext(ctx, it.CanonicalExampleID).Scan(&dataset, &item); {
+	case err == nil:
 		return api.Refuse(api.Contaminated, "canonical_example_id %s is that of item %s of evaluation dataset %s", it.CanonicalExampleID, item, dataset)
+	case !errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("looking for contamination: %w", err)
 	}
 	if contamination == nil {
 		return nil
 	}
-	hit, err = t.row("select dataset, id from item where guarded and contamination = ? limit 1", []any{*contamination}, &dataset, &item)
-	if err != nil {
-		return err
-	}
-	if hit {
+	switch err := s.byText.QueryRowContext(ctx, *contamination).Scan(&dataset, &item); {
+	case err == nil:
 		return api.Refuse(api.Contaminated, "its input's text equals that of item %s of evaluation dataset %s", item, dataset)
+	case !errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("looking for contamination: %w", err)
 	}
 	return nil
 }
@@ -180,8 +194,7 @@ func (o *Org) Items(ctx context.Context, dataset, after string, limit int, run s
 			return err
 		}
 		if !attached {
-			p := api.Refuse(api.Sealed, "dataset %s is sealed_eval: name, as run, a run that attached it with role evaluate", dataset)
-			return p.With(403)
+			return api.Refuse(api.Sealed, "dataset %s is sealed_eval: name, as run, a run that attached it with role evaluate", dataset).With(403)
 		}
 		if err := t.exec("insert into sealed_read values(?, ?, 1) on conflict do update set reads = reads + 1", dataset, run); err != nil {
 			return err
