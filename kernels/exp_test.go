@@ -41,7 +41,7 @@ func TestExp(t *testing.T) {
 		}
 	}
 	t.Logf("worst %.3f ulp at %v", worst, at)
-	if worst > 1.1 {
+	if worst > 1.02 {
 		t.Errorf("Exp is %.3f ulp off at %v", worst, at)
 	}
 }
@@ -63,7 +63,7 @@ func TestErf(t *testing.T) {
 		}
 	}
 	t.Logf("worst %.3f ulp at %v", worst, at)
-	if worst > 1.1 {
+	if worst > 1.02 {
 		t.Errorf("Erf is %.3f ulp off at %v", worst, at)
 	}
 }

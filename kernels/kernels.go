@@ -1,5 +1,7 @@
 // Package kernels says what training needs of a device: some memory and about
-// thirty operations, each with one result to the last bit.
+// thirty operations, each with one result to the last bit. Package
+// kernels/cpu's Reference is these operations as plain loops; where a comment
+// here leaves a rounding open, that code decides.
 //
 // # One result
 //
@@ -17,12 +19,14 @@
 //   - A reduction along a row (the mean of a layer norm, a softmax) runs in 16
 //     strided lanes, lane i taking elements i, i+16, …, then a halving tree:
 //     lane i adds lane i+8, then i+4, i+2, i+1.
-//   - exp and erf are the polynomials of this package's reference ([Exp],
-//     [Erf]), never the platform's.
+//   - exp and erf are the polynomials of this package ([Exp], [Erf]), and the
+//     angles of a rotation its table ([RopeTable]), never the platform's.
 //
 // Hence the number of threads, the packing of rows and the choice among the
 // scalar, AVX2 and AVX-512 code cannot change a result, and a second device can
-// be held to equality. package kerneltest is that check.
+// be held to equality. Package kerneltest is that check. It holds for finite
+// operands and results; once a value overflowed, every device gives an infinity
+// or a NaN, but not always the same one.
 //
 // # Shapes and concurrency
 //
@@ -63,8 +67,11 @@ func (m Mem) Slice(i, j int) Mem {
 func (m Mem) None() bool { return m.Len == 0 }
 
 // Grad is the gradient of one parameter while a step's tokens are summed into
-// it. Sum holds the closed blocks and Open the block being filled, which holds
-// Fill tokens, 0 ≤ Fill < Block. [Device.Close] adds what is open to Sum.
+// Grad is the gradient of one parameter while a step's tokens are summed into
+// it. Sum holds the closed blocks, zeros at a step's start, and Open the block
+// being filled, which holds Fill tokens, 0 ≤ Fill < Block; while Fill is 0 its
+// values mean nothing. A block is added to Sum when it is full, and by
+// [Device.Close] when the step ends before.
 type Grad struct {
 	Sum, Open Mem
 	Fill      int
@@ -173,14 +180,20 @@ type Device interface {
 	// cosines and sines computed in float64 and rounded once. With back it turns
 	// the other way.
 	Rope(qkv Mem, seg Segments, a Attention, theta float64, back bool)
-	// Attend is o[t, Heads*Dim]; stats [Heads, t, 2] keeps each query's maximum
-	// and sum.
+	// Attend is o[t, Heads*Dim]: with scores s one chain over Dim each, their
+	// maximum m, and e = Exp((s-m)/sqrt(Dim)), it is the chain of e*v over the
+	// keys ascending, times 1/Σe. stats [Heads, t, 2] keeps each query's m and
+	// Σe. The scale 1/sqrt(Dim) is rounded once.
 	Attend(o, stats, qkv Mem, seg Segments, a Attention)
-	// AttendBack is dqkv; do is the gradient of o.
+	// AttendBack is dqkv; do is the gradient of o. With p = e*(1/Σe) and
+	// ds = p*(do·v - do·o), the last product in 16 lanes, dq and dk are the
+	// chains of ds*k over keys and ds*q over queries, times the scale, and dv is
+	// the chain of p*do over queries. These and o are never -0.
 	AttendBack(dqkv, do, o, stats, qkv Mem, seg Segments, a Attention)
 
 	// SegmentMean is y[r] = the mean of row r's tokens: their sum in ascending
-	// order, times 1/n. SegmentMeanBack adds dy[r] * 1/n to each token of dx.
+	// order, times 1/n, or zeros for a row of none. SegmentMeanBack adds
+	// dy[r] * 1/n to each token of dx.
 	SegmentMean(y, x Mem, seg Segments, d int)
 	SegmentMeanBack(dx, dy Mem, seg Segments, d int)
 
@@ -193,7 +206,7 @@ type Device interface {
 	// SumSquares is Σ m², each square and sum in float64, in 16 strided lanes
 	// and their halving tree.
 	SumSquares(m Mem) float64
-	// AdamW updates one parameter; see [AdamW]. base and w may be absent when
-	// the parameter has no base apart from d: then d is the parameter.
+	// AdamW updates one parameter; see [AdamW]. base and w may both be absent,
+	// when the parameter has no base apart from d: then d is the parameter.
 	AdamW(w, d, m, v, grad, base Mem, a AdamW)
 }

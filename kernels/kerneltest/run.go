@@ -124,7 +124,7 @@ func elementwise(c comparison) {
 			c.compare("Scale/"+name, []operand{out("y", a)}, func(d device, m mems) { d.Scale(m[0], -1.7) })
 			if n > 10_000 {
 				n = 40_001 // enough to be shared by threads
-				y, x1, x2, a, b = out("y", v.garbage(n)), in("a", a[:n]), in("b", b[:n]), a[:n], b[:n]
+				y, x1, x2, a = out("y", v.garbage(n)), in("a", a[:n]), in("b", b[:n]), a[:n]
 			}
 			c.compare("GELU/"+name, []operand{y, x1}, func(d device, m mems) { d.GELU(m[0], m[1]) })
 			c.compare("GELU/wide/"+name, []operand{y, in("x", v.normal(n, 30))}, func(d device, m mems) { d.GELU(m[0], m[1]) })

@@ -39,7 +39,9 @@ func (s *set) gemm(rows int) {
 	JMP(LabelRef(start))
 	Label(fresh)
 	eachRow(func(i int, row reg.Register) {
-		PREFETCHT0(ptr(row, 0))
+		for line := 0; line < 2*4*s.w; line += 64 {
+			PREFETCHT0(ptr(row, line))
+		}
 		for _, r := range acc[i] {
 			if s.w == 16 {
 				VPXORD(r, r, r)
