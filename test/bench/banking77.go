@@ -1,23 +1,14 @@
-// Command banking77 measures what the README says of a readout on banking77: how
-// long train fit takes from a CSV file to an evaluated checkpoint, how often it is
-// right on the authors' test split, and whether a logistic regression on the same
-// features of the same rows does better.
-//
-//	go run ./test/bench/banking77 -data ../shared/data/banking77/banking77.jsonl -encoder testdata/minilm
 package main
 
 import (
 	"bufio"
 	"encoding/csv"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/hanzoai/link/kernels"
 	"github.com/hanzoai/link/kernels/cpu"
@@ -29,45 +20,21 @@ import (
 	"github.com/hanzoai/link/trainer/kai"
 )
 
-func main() {
-	rows := flag.String("data", "../shared/data/banking77/banking77.jsonl", "banking77 as JSON Lines: text, label, split")
-	encoder := flag.String("encoder", "testdata/minilm", "the folder of an encoder")
-	flag.Parse()
-	if err := run(*rows, *encoder); err != nil {
-		fmt.Fprintln(os.Stderr, "banking77:", err)
-		os.Exit(1)
+// banking77 measures a readout on banking77: how long train fit takes from a CSV
+// file to an evaluated checkpoint, how often it is right on the authors' test
+// split, and whether a logistic regression on the same features of the same rows
+// does better.
+func banking77(b bench) error {
+	if err := writeCSV(filepath.Join(b.data, "banking77", "banking77.jsonl"), filepath.Join(b.dir, "banking77.csv")); err != nil {
+		return err
 	}
-}
-
-func run(rows, encoder string) error {
-	dir, err := os.MkdirTemp("", "banking77-")
+	fit, err := b.train("fit", "banking77.csv", "--state", "text", "--label", "label", "--split", "split",
+		"--instructions", "what does the customer want", "--encoder", b.encoder, "--run", "b77")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	table := filepath.Join(dir, "banking77.csv")
-	if err := writeCSV(rows, table); err != nil {
-		return err
-	}
-	if encoder, err = filepath.Abs(encoder); err != nil {
-		return err
-	}
-	train := filepath.Join(dir, "train")
-	if out, err := exec.Command("go", "build", "-o", train, "./cmd/train").CombinedOutput(); err != nil {
-		return fmt.Errorf("building train: %w\n%s", err, out)
-	}
-	args := []string{"fit", "banking77.csv", "--state", "text", "--label", "label", "--split", "split",
-		"--instructions", "what does the customer want", "--encoder", encoder, "--run", "b77"}
-	began := time.Now()
-	fit := exec.Command(train, args...)
-	fit.Dir, fit.Stdout, fit.Stderr = dir, os.Stdout, os.Stderr
-	fit.Env = append(os.Environ(), "HANZO_SPOOL="+filepath.Join(dir, "spool"), "HANZO_API=")
-	if err := fit.Run(); err != nil {
-		return fmt.Errorf("train fit: %w", err)
-	}
-	fmt.Printf("\nCSV to evaluated checkpoint: %.1f s wall, %.1f s of processors, %d MiB at most\n",
-		time.Since(began).Seconds(), fit.ProcessState.UserTime().Seconds()+fit.ProcessState.SystemTime().Seconds(), peak(fit)>>20)
-	return compare(dir)
+	fmt.Printf("\nCSV to evaluated checkpoint: %s\n", fit)
+	return compare(b.dir)
 }
 
 // compare trains the logistic regression on the rows that trained the readout,
