@@ -493,12 +493,11 @@ end19:
 	RET
 
 // func scaleAVX2(y *float32, x *float32, n int, s float32)
-// Requires: AVX, AVX2, SSE
+// Requires: AVX
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-28
 	MOVQ         y+0(FP), AX
 	MOVQ         x+8(FP), CX
-	MOVSS        s+24(FP), X0
-	VBROADCASTSS X0, Y0
+	VBROADCASTSS s+24(FP), Y0
 	VXORPS       Y1, Y1, Y1
 	MOVQ         n+16(FP), DX
 
@@ -1159,18 +1158,14 @@ end34:
 	RET
 
 // func softmaxBackAVX2(s *float32, dp *float32, n int, top float32, scale float32, inv float32, dot float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3
 TEXT ·softmaxBackAVX2(SB), NOSPLIT, $0-40
 	MOVQ         s+0(FP), AX
 	MOVQ         dp+8(FP), CX
-	MOVSS        top+24(FP), X0
-	VBROADCASTSS X0, Y0
-	MOVSS        scale+28(FP), X1
-	VBROADCASTSS X1, Y1
-	MOVSS        inv+32(FP), X2
-	VBROADCASTSS X2, Y2
-	MOVSS        dot+36(FP), X3
-	VBROADCASTSS X3, Y3
+	VBROADCASTSS top+24(FP), Y0
+	VBROADCASTSS scale+28(FP), Y1
+	VBROADCASTSS inv+32(FP), Y2
+	VBROADCASTSS dot+36(FP), Y3
 	MOVQ         n+16(FP), DX
 
 loop35:
@@ -1315,15 +1310,13 @@ end40:
 	RET
 
 // func normGradAVX2(dgamma *float32, dy *float32, x *float32, n int, mean float32, rstd float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, FMA3
 TEXT ·normGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ         dgamma+0(FP), AX
 	MOVQ         dy+8(FP), CX
 	MOVQ         x+16(FP), DX
-	MOVSS        mean+32(FP), X0
-	VBROADCASTSS X0, Y0
-	MOVSS        rstd+36(FP), X1
-	VBROADCASTSS X1, Y1
+	VBROADCASTSS mean+32(FP), Y0
+	VBROADCASTSS rstd+36(FP), Y1
 	MOVQ         n+24(FP), BX
 
 loop41:
@@ -1530,7 +1523,7 @@ done44:
 	RET
 
 // func dotAVX2(a *float32, b *float32, n int) float32
-// Requires: AVX, FMA3, SSE
+// Requires: AVX, FMA3
 TEXT ·dotAVX2(SB), NOSPLIT, $0-28
 	MOVQ   a+0(FP), AX
 	MOVQ   b+8(FP), CX
@@ -1574,12 +1567,12 @@ end54:
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	MOVSS        X1, ret+24(FP)
+	VMOVSS       X1, ret+24(FP)
 	VZEROUPPER
 	RET
 
 // func normAVX2(y *float32, x *float32, gamma *float32, beta *float32, n int, eps float32) (mean float32, rstd float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3
 TEXT ·normAVX2(SB), NOSPLIT, $0-56
 	MOVQ   y+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -1625,7 +1618,7 @@ end57:
 	MOVQ         n+32(FP), SI
 	VCVTSI2SSQ   SI, X0, X0
 	VDIVSS       X0, X1, X1
-	MOVSS        X1, mean+48(FP)
+	VMOVSS       X1, mean+48(FP)
 	VBROADCASTSS X1, Y0
 	VXORPS       Y1, Y1, Y1
 	VXORPS       Y2, Y2, Y2
@@ -1673,12 +1666,11 @@ end60:
 	MOVQ         n+32(FP), SI
 	VCVTSI2SSQ   SI, X1, X1
 	VDIVSS       X1, X2, X2
-	MOVSS        eps+40(FP), X1
-	VADDSS       X1, X2, X2
+	VADDSS       eps+40(FP), X2, X2
 	VSQRTSS      X2, X2, X2
 	VMOVUPS      constantsAVX2<>+960(SB), X1
 	VDIVSS       X2, X1, X1
-	MOVSS        X1, rstd+52(FP)
+	VMOVSS       X1, rstd+52(FP)
 	VBROADCASTSS X1, Y1
 	TESTQ        BX, BX
 	JZ           plain61
@@ -1760,16 +1752,14 @@ done62:
 	RET
 
 // func normBackAVX2(dx *float32, dy *float32, x *float32, gamma *float32, n int, mean float32, rstd float32, add bool)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3
 TEXT ·normBackAVX2(SB), NOSPLIT, $0-49
 	MOVQ         dx+0(FP), AX
 	MOVQ         dy+8(FP), CX
 	MOVQ         x+16(FP), DX
 	MOVQ         gamma+24(FP), BX
-	MOVSS        mean+40(FP), X0
-	VBROADCASTSS X0, Y0
-	MOVSS        rstd+44(FP), X1
-	VBROADCASTSS X1, Y1
+	VBROADCASTSS mean+40(FP), Y0
+	VBROADCASTSS rstd+44(FP), Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
 	VXORPS       Y4, Y4, Y4
@@ -1953,11 +1943,10 @@ done73:
 	RET
 
 // func softmaxAVX2(s *float32, n int, scale float32) (top float32, sum float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, AVX2, FMA3
 TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
 	MOVQ         s+0(FP), AX
-	MOVSS        scale+16(FP), X0
-	VBROADCASTSS X0, Y0
+	VBROADCASTSS scale+16(FP), Y0
 	VMOVUPS      constantsAVX2<>+2112(SB), Y1
 	VMOVUPS      constantsAVX2<>+2112(SB), Y2
 	MOVQ         AX, CX
@@ -1996,7 +1985,7 @@ end82:
 	VMAXPS       X2, X1, X2
 	VMOVSHDUP    X2, X1
 	VMAXPS       X2, X1, X2
-	MOVSS        X2, top+24(FP)
+	VMOVSS       X2, top+24(FP)
 	VBROADCASTSS X2, Y1
 	VXORPS       Y2, Y2, Y2
 	VXORPS       Y3, Y3, Y3
@@ -2151,7 +2140,7 @@ end85:
 	VADDPS       X0, X1, X1
 	VMOVSHDUP    X1, X0
 	VADDPS       X0, X1, X1
-	MOVSS        X1, sum+28(FP)
+	VMOVSS       X1, sum+28(FP)
 	VZEROUPPER
 	RET
 

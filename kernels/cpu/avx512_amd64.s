@@ -818,12 +818,11 @@ end19:
 	RET
 
 // func scaleAVX512(y *float32, x *float32, n int, s float32)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-28
 	MOVQ         y+0(FP), AX
 	MOVQ         x+8(FP), CX
-	MOVSS        s+24(FP), X0
-	VBROADCASTSS X0, Z0
+	VBROADCASTSS s+24(FP), Z0
 	VPXORD       Z1, Z1, Z1
 	MOVQ         n+16(FP), DX
 
@@ -1489,18 +1488,14 @@ end34:
 	RET
 
 // func softmaxBackAVX512(s *float32, dp *float32, n int, top float32, scale float32, inv float32, dot float32)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2
 TEXT ·softmaxBackAVX512(SB), NOSPLIT, $0-40
 	MOVQ         s+0(FP), AX
 	MOVQ         dp+8(FP), CX
-	MOVSS        top+24(FP), X0
-	VBROADCASTSS X0, Z0
-	MOVSS        scale+28(FP), X1
-	VBROADCASTSS X1, Z1
-	MOVSS        inv+32(FP), X2
-	VBROADCASTSS X2, Z2
-	MOVSS        dot+36(FP), X3
-	VBROADCASTSS X3, Z3
+	VBROADCASTSS top+24(FP), Z0
+	VBROADCASTSS scale+28(FP), Z1
+	VBROADCASTSS inv+32(FP), Z2
+	VBROADCASTSS dot+36(FP), Z3
 	MOVQ         n+16(FP), DX
 
 loop35:
@@ -1647,15 +1642,13 @@ end40:
 	RET
 
 // func normGradAVX512(dgamma *float32, dy *float32, x *float32, n int, mean float32, rstd float32)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2
 TEXT ·normGradAVX512(SB), NOSPLIT, $0-40
 	MOVQ         dgamma+0(FP), AX
 	MOVQ         dy+8(FP), CX
 	MOVQ         x+16(FP), DX
-	MOVSS        mean+32(FP), X0
-	VBROADCASTSS X0, Z0
-	MOVSS        rstd+36(FP), X1
-	VBROADCASTSS X1, Z1
+	VBROADCASTSS mean+32(FP), Z0
+	VBROADCASTSS rstd+36(FP), Z1
 	MOVQ         n+24(FP), BX
 
 loop41:
@@ -1865,7 +1858,7 @@ done44:
 	RET
 
 // func dotAVX512(a *float32, b *float32, n int) float32
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2
 TEXT ·dotAVX512(SB), NOSPLIT, $0-28
 	MOVQ   a+0(FP), AX
 	MOVQ   b+8(FP), CX
@@ -1904,12 +1897,12 @@ end54:
 	VADDPS        X1, X0, X0
 	VMOVSHDUP     X0, X1
 	VADDPS        X1, X0, X0
-	MOVSS         X0, ret+24(FP)
+	VMOVSS        X0, ret+24(FP)
 	VZEROUPPER
 	RET
 
 // func normAVX512(y *float32, x *float32, gamma *float32, beta *float32, n int, eps float32) (mean float32, rstd float32)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2
 TEXT ·normAVX512(SB), NOSPLIT, $0-56
 	MOVQ   y+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -1952,7 +1945,7 @@ end57:
 	MOVQ          n+32(FP), SI
 	VCVTSI2SSQ    SI, X1, X1
 	VDIVSS        X1, X0, X0
-	MOVSS         X0, mean+48(FP)
+	VMOVSS        X0, mean+48(FP)
 	VBROADCASTSS  X0, Z0
 	VPXORD        Z2, Z2, Z2
 	MOVQ          CX, SI
@@ -1994,12 +1987,11 @@ end60:
 	MOVQ          n+32(FP), SI
 	VCVTSI2SSQ    SI, X1, X1
 	VDIVSS        X1, X2, X2
-	MOVSS         eps+40(FP), X1
-	VADDSS        X1, X2, X2
+	VADDSS        eps+40(FP), X2, X2
 	VSQRTSS       X2, X2, X2
 	VMOVUPS       constantsAVX512<>+960(SB), X1
 	VDIVSS        X2, X1, X1
-	MOVSS         X1, rstd+52(FP)
+	VMOVSS        X1, rstd+52(FP)
 	VBROADCASTSS  X1, Z1
 	TESTQ         BX, BX
 	JZ            plain61
@@ -2083,18 +2075,16 @@ done62:
 	RET
 
 // func normBackAVX512(dx *float32, dy *float32, x *float32, gamma *float32, n int, mean float32, rstd float32, add bool)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2
 TEXT ·normBackAVX512(SB), NOSPLIT, $0-49
 	MOVQ         dx+0(FP), AX
 	MOVQ         dy+8(FP), CX
 	MOVQ         x+16(FP), DX
 	MOVQ         gamma+24(FP), BX
-	MOVSS        mean+40(FP), X0
-	VBROADCASTSS X0, Z0
-	MOVSS        rstd+44(FP), X3
-	VBROADCASTSS X3, Z3
-	VPXORD       Z1, Z1, Z1
+	VBROADCASTSS mean+40(FP), Z0
+	VBROADCASTSS rstd+44(FP), Z1
 	VPXORD       Z2, Z2, Z2
+	VPXORD       Z3, Z3, Z3
 	MOVQ         CX, SI
 	MOVQ         DX, DI
 	MOVQ         BX, R8
@@ -2108,9 +2098,9 @@ loop69:
 	VMULPS      Z4, Z5, Z4
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z0, Z5, Z5
-	VMULPS      Z3, Z5, Z5
-	VADDPS      Z4, Z1, Z1
-	VFMADD231PS Z4, Z5, Z2
+	VMULPS      Z1, Z5, Z5
+	VADDPS      Z4, Z2, Z2
+	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $0x00000040, SI
 	ADDQ        $0x00000040, DI
 	ADDQ        $0x00000040, R8
@@ -2130,25 +2120,15 @@ tail70:
 	VMULPS      Z4, Z5, Z4
 	VMOVUPS.Z   (DI), K1, Z5
 	VSUBPS      Z0, Z5, Z5
-	VMULPS      Z3, Z5, Z5
-	VADDPS      Z4, Z1, Z1
+	VMULPS      Z1, Z5, Z5
+	VADDPS      Z4, Z2, Z2
 	VMOVAPS.Z   Z5, K1, Z5
-	VFMADD231PS Z4, Z5, Z2
+	VFMADD231PS Z4, Z5, Z3
 
 end71:
 	VXORPS        X4, X4, X4
 	MOVQ          n+32(FP), SI
 	VCVTSI2SSQ    SI, X4, X4
-	VEXTRACTF64X4 $0x01, Z1, Y5
-	VADDPS        Y5, Y1, Y5
-	VEXTRACTF128  $0x01, Y5, X1
-	VADDPS        X1, X5, X1
-	VMOVHLPS      X1, X1, X5
-	VADDPS        X5, X1, X1
-	VMOVSHDUP     X1, X5
-	VADDPS        X5, X1, X1
-	VDIVSS        X4, X1, X1
-	VBROADCASTSS  X1, Z1
 	VEXTRACTF64X4 $0x01, Z2, Y5
 	VADDPS        Y5, Y2, Y5
 	VEXTRACTF128  $0x01, Y5, X2
@@ -2159,6 +2139,16 @@ end71:
 	VADDPS        X5, X2, X2
 	VDIVSS        X4, X2, X2
 	VBROADCASTSS  X2, Z2
+	VEXTRACTF64X4 $0x01, Z3, Y5
+	VADDPS        Y5, Y3, Y5
+	VEXTRACTF128  $0x01, Y5, X3
+	VADDPS        X3, X5, X3
+	VMOVHLPS      X3, X3, X5
+	VADDPS        X5, X3, X3
+	VMOVSHDUP     X3, X5
+	VADDPS        X5, X3, X3
+	VDIVSS        X4, X3, X3
+	VBROADCASTSS  X3, Z3
 	MOVB          add+48(FP), SI
 	TESTB         SI, SI
 	JZ            plain72
@@ -2174,10 +2164,10 @@ loop74:
 	VMULPS       Z4, Z5, Z4
 	VMOVUPS      (DX), Z5
 	VSUBPS       Z0, Z5, Z5
-	VMULPS       Z3, Z5, Z5
-	VSUBPS       Z1, Z4, Z4
-	VFNMADD231PS Z2, Z5, Z4
-	VMULPS       Z3, Z4, Z4
+	VMULPS       Z1, Z5, Z5
+	VSUBPS       Z2, Z4, Z4
+	VFNMADD231PS Z3, Z5, Z4
+	VMULPS       Z1, Z4, Z4
 	VMOVUPS      (AX), Z5
 	VADDPS       Z5, Z4, Z4
 	VMOVUPS      Z4, (AX)
@@ -2201,10 +2191,10 @@ tail75:
 	VMULPS       Z4, Z5, Z4
 	VMOVUPS.Z    (DX), K1, Z5
 	VSUBPS       Z0, Z5, Z0
-	VMULPS       Z3, Z0, Z0
-	VSUBPS       Z1, Z4, Z4
-	VFNMADD231PS Z2, Z0, Z4
-	VMULPS       Z3, Z4, Z4
+	VMULPS       Z1, Z0, Z0
+	VSUBPS       Z2, Z4, Z4
+	VFNMADD231PS Z3, Z0, Z4
+	VMULPS       Z1, Z4, Z4
 	VMOVUPS.Z    (AX), K1, Z0
 	VADDPS       Z0, Z4, Z4
 	VMOVUPS      Z4, K1, (AX)
@@ -2225,10 +2215,10 @@ loop77:
 	VMULPS       Z4, Z5, Z4
 	VMOVUPS      (DX), Z5
 	VSUBPS       Z0, Z5, Z5
-	VMULPS       Z3, Z5, Z5
-	VSUBPS       Z1, Z4, Z4
-	VFNMADD231PS Z2, Z5, Z4
-	VMULPS       Z3, Z4, Z4
+	VMULPS       Z1, Z5, Z5
+	VSUBPS       Z2, Z4, Z4
+	VFNMADD231PS Z3, Z5, Z4
+	VMULPS       Z1, Z4, Z4
 	VMOVUPS      Z4, (AX)
 	ADDQ         $0x00000040, AX
 	ADDQ         $0x00000040, CX
@@ -2250,10 +2240,10 @@ tail78:
 	VMULPS       Z4, Z5, Z4
 	VMOVUPS.Z    (DX), K1, Z5
 	VSUBPS       Z0, Z5, Z0
-	VMULPS       Z3, Z0, Z0
-	VSUBPS       Z1, Z4, Z4
-	VFNMADD231PS Z2, Z0, Z4
-	VMULPS       Z3, Z4, Z4
+	VMULPS       Z1, Z0, Z0
+	VSUBPS       Z2, Z4, Z4
+	VFNMADD231PS Z3, Z0, Z4
+	VMULPS       Z1, Z4, Z4
 	VMOVUPS      Z4, K1, (AX)
 
 end79:
@@ -2262,20 +2252,19 @@ done73:
 	RET
 
 // func softmaxAVX512(s *float32, n int, scale float32) (top float32, sum float32)
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, BMI2
 TEXT ·softmaxAVX512(SB), NOSPLIT, $0-32
 	MOVQ         s+0(FP), AX
-	MOVSS        scale+16(FP), X0
-	VBROADCASTSS X0, Z0
-	VMOVUPS      constantsAVX512<>+2112(SB), Z2
+	VBROADCASTSS scale+16(FP), Z0
+	VMOVUPS      constantsAVX512<>+2112(SB), Z1
 	MOVQ         AX, CX
 	MOVQ         n+8(FP), DX
 
 loop80:
 	CMPQ    DX, $0x00000010
 	JL      tail81
-	VMOVUPS (CX), Z3
-	VMAXPS  Z2, Z3, Z2
+	VMOVUPS (CX), Z2
+	VMAXPS  Z1, Z2, Z1
 	ADDQ    $0x00000040, CX
 	SUBQ    $0x00000010, DX
 	JMP     loop80
@@ -2288,58 +2277,58 @@ tail81:
 	SHLXL     BX, DX, DX
 	DECL      DX
 	KMOVW     DX, K1
-	VMOVUPS.Z (CX), K1, Z3
-	VMAXPS    Z2, Z3, Z3
-	VMOVAPS   Z3, K1, Z2
+	VMOVUPS.Z (CX), K1, Z2
+	VMAXPS    Z1, Z2, Z2
+	VMOVAPS   Z2, K1, Z1
 
 end82:
-	VEXTRACTF64X4 $0x01, Z2, Y3
-	VMAXPS        Y2, Y3, Y3
-	VEXTRACTF128  $0x01, Y3, X2
-	VMAXPS        X3, X2, X2
-	VMOVHLPS      X2, X2, X3
-	VMAXPS        X2, X3, X2
-	VMOVSHDUP     X2, X3
-	VMAXPS        X2, X3, X2
-	MOVSS         X2, top+24(FP)
-	VBROADCASTSS  X2, Z2
-	VPXORD        Z1, Z1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y2
+	VMAXPS        Y1, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X1
+	VMAXPS        X2, X1, X1
+	VMOVHLPS      X1, X1, X2
+	VMAXPS        X1, X2, X1
+	VMOVSHDUP     X1, X2
+	VMAXPS        X1, X2, X1
+	VMOVSS        X1, top+24(FP)
+	VBROADCASTSS  X1, Z1
+	VPXORD        Z3, Z3, Z3
 	MOVQ          n+8(FP), CX
 
 loop83:
 	CMPQ        CX, $0x00000010
 	JL          tail84
-	VMOVUPS     (AX), Z3
-	VSUBPS      Z2, Z3, Z3
-	VMULPS      Z0, Z3, Z3
+	VMOVUPS     (AX), Z2
+	VSUBPS      Z1, Z2, Z2
+	VMULPS      Z0, Z2, Z2
 	VMOVUPS     constantsAVX512<>+1856(SB), Z4
-	VMINPS      Z3, Z4, Z3
+	VMINPS      Z2, Z4, Z2
 	VMOVUPS     constantsAVX512<>+1920(SB), Z4
-	VMAXPS      Z3, Z4, Z3
+	VMAXPS      Z2, Z4, Z2
 	VMOVUPS     constantsAVX512<>+1024(SB), Z4
-	VFMADD231PS constantsAVX512<>+1088(SB), Z3, Z4
+	VFMADD231PS constantsAVX512<>+1088(SB), Z2, Z4
 	VSUBPS      constantsAVX512<>+1024(SB), Z4, Z5
-	VFMADD231PS constantsAVX512<>+1152(SB), Z5, Z3
-	VFMADD231PS constantsAVX512<>+1216(SB), Z5, Z3
+	VFMADD231PS constantsAVX512<>+1152(SB), Z5, Z2
+	VFMADD231PS constantsAVX512<>+1216(SB), Z5, Z2
 	VMOVUPS     constantsAVX512<>+1280(SB), Z5
-	VFMADD213PS constantsAVX512<>+1344(SB), Z3, Z5
-	VFMADD213PS constantsAVX512<>+1408(SB), Z3, Z5
-	VFMADD213PS constantsAVX512<>+1472(SB), Z3, Z5
-	VFMADD213PS constantsAVX512<>+1536(SB), Z3, Z5
-	VMULPS      Z3, Z3, Z6
-	VFMADD213PS Z3, Z6, Z5
+	VFMADD213PS constantsAVX512<>+1344(SB), Z2, Z5
+	VFMADD213PS constantsAVX512<>+1408(SB), Z2, Z5
+	VFMADD213PS constantsAVX512<>+1472(SB), Z2, Z5
+	VFMADD213PS constantsAVX512<>+1536(SB), Z2, Z5
+	VMULPS      Z2, Z2, Z6
+	VFMADD213PS Z2, Z6, Z5
 	VADDPS      constantsAVX512<>+960(SB), Z5, Z5
-	VPSUBD      constantsAVX512<>+1024(SB), Z4, Z3
-	VPSRAD      $0x01, Z3, Z4
-	VPSUBD      Z4, Z3, Z3
+	VPSUBD      constantsAVX512<>+1024(SB), Z4, Z2
+	VPSRAD      $0x01, Z2, Z4
+	VPSUBD      Z4, Z2, Z2
 	VPADDD      constantsAVX512<>+1984(SB), Z4, Z4
 	VPSLLD      $0x17, Z4, Z4
 	VMULPS      Z4, Z5, Z5
-	VPADDD      constantsAVX512<>+1984(SB), Z3, Z3
-	VPSLLD      $0x17, Z3, Z3
-	VMULPS      Z3, Z5, Z5
+	VPADDD      constantsAVX512<>+1984(SB), Z2, Z2
+	VPSLLD      $0x17, Z2, Z2
+	VMULPS      Z2, Z5, Z5
 	VMOVUPS     Z5, (AX)
-	VADDPS      Z5, Z1, Z1
+	VADDPS      Z5, Z3, Z3
 	ADDQ        $0x00000040, AX
 	SUBQ        $0x00000010, CX
 	JMP         loop83
@@ -2352,49 +2341,49 @@ tail84:
 	SHLXL       DX, CX, CX
 	DECL        CX
 	KMOVW       CX, K1
-	VMOVUPS.Z   (AX), K1, Z3
-	VSUBPS      Z2, Z3, Z2
-	VMULPS      Z0, Z2, Z0
-	VMOVUPS     constantsAVX512<>+1856(SB), Z2
-	VMINPS      Z0, Z2, Z0
-	VMOVUPS     constantsAVX512<>+1920(SB), Z2
-	VMAXPS      Z0, Z2, Z0
-	VMOVUPS     constantsAVX512<>+1024(SB), Z2
-	VFMADD231PS constantsAVX512<>+1088(SB), Z0, Z2
-	VSUBPS      constantsAVX512<>+1024(SB), Z2, Z3
-	VFMADD231PS constantsAVX512<>+1152(SB), Z3, Z0
-	VFMADD231PS constantsAVX512<>+1216(SB), Z3, Z0
-	VMOVUPS     constantsAVX512<>+1280(SB), Z3
-	VFMADD213PS constantsAVX512<>+1344(SB), Z0, Z3
-	VFMADD213PS constantsAVX512<>+1408(SB), Z0, Z3
-	VFMADD213PS constantsAVX512<>+1472(SB), Z0, Z3
-	VFMADD213PS constantsAVX512<>+1536(SB), Z0, Z3
+	VMOVUPS.Z   (AX), K1, Z2
+	VSUBPS      Z1, Z2, Z1
+	VMULPS      Z0, Z1, Z0
+	VMOVUPS     constantsAVX512<>+1856(SB), Z1
+	VMINPS      Z0, Z1, Z0
+	VMOVUPS     constantsAVX512<>+1920(SB), Z1
+	VMAXPS      Z0, Z1, Z0
+	VMOVUPS     constantsAVX512<>+1024(SB), Z1
+	VFMADD231PS constantsAVX512<>+1088(SB), Z0, Z1
+	VSUBPS      constantsAVX512<>+1024(SB), Z1, Z2
+	VFMADD231PS constantsAVX512<>+1152(SB), Z2, Z0
+	VFMADD231PS constantsAVX512<>+1216(SB), Z2, Z0
+	VMOVUPS     constantsAVX512<>+1280(SB), Z2
+	VFMADD213PS constantsAVX512<>+1344(SB), Z0, Z2
+	VFMADD213PS constantsAVX512<>+1408(SB), Z0, Z2
+	VFMADD213PS constantsAVX512<>+1472(SB), Z0, Z2
+	VFMADD213PS constantsAVX512<>+1536(SB), Z0, Z2
 	VMULPS      Z0, Z0, Z4
-	VFMADD213PS Z0, Z4, Z3
-	VADDPS      constantsAVX512<>+960(SB), Z3, Z3
-	VPSUBD      constantsAVX512<>+1024(SB), Z2, Z0
-	VPSRAD      $0x01, Z0, Z2
-	VPSUBD      Z2, Z0, Z0
-	VPADDD      constantsAVX512<>+1984(SB), Z2, Z2
-	VPSLLD      $0x17, Z2, Z2
-	VMULPS      Z2, Z3, Z3
+	VFMADD213PS Z0, Z4, Z2
+	VADDPS      constantsAVX512<>+960(SB), Z2, Z2
+	VPSUBD      constantsAVX512<>+1024(SB), Z1, Z0
+	VPSRAD      $0x01, Z0, Z1
+	VPSUBD      Z1, Z0, Z0
+	VPADDD      constantsAVX512<>+1984(SB), Z1, Z1
+	VPSLLD      $0x17, Z1, Z1
+	VMULPS      Z1, Z2, Z2
 	VPADDD      constantsAVX512<>+1984(SB), Z0, Z0
 	VPSLLD      $0x17, Z0, Z0
-	VMULPS      Z0, Z3, Z3
-	VMOVUPS     Z3, K1, (AX)
-	VMOVAPS.Z   Z3, K1, Z0
-	VADDPS      Z0, Z1, Z1
+	VMULPS      Z0, Z2, Z2
+	VMOVUPS     Z2, K1, (AX)
+	VMOVAPS.Z   Z2, K1, Z0
+	VADDPS      Z0, Z3, Z3
 
 end85:
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y0
+	VEXTRACTF64X4 $0x01, Z3, Y0
+	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
 	VADDPS        X1, X0, X1
 	VMOVHLPS      X1, X1, X0
 	VADDPS        X0, X1, X1
 	VMOVSHDUP     X1, X0
 	VADDPS        X0, X1, X1
-	MOVSS         X1, sum+28(FP)
+	VMOVSS        X1, sum+28(FP)
 	VZEROUPPER
 	RET
 

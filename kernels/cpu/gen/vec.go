@@ -4,6 +4,7 @@ import (
 	"math"
 
 	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/gotypes"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -80,12 +81,21 @@ func (s *set) load(m Op) vec {
 	return r
 }
 
+// address is where a float32 parameter or result stands. avo's Load and Store
+// would use the old MOVSS, which on some processors waits for the upper halves of
+// all vector registers to be put away (some 100 ns here).
+func address(c gotypes.Component) Mem {
+	b, err := c.Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return b.Addr
+}
+
 // broadcast fills a register with the named float32 parameter.
 func (s *set) broadcast(name string) vec {
-	x := XMM()
-	Load(Param(name), x)
 	r := s.reg()
-	VBROADCASTSS(x, r)
+	VBROADCASTSS(address(Param(name)), r)
 	return r
 }
 
