@@ -77,10 +77,10 @@ func ropeAVX2(a *float32, b *float32, c *float32, s *float32, n int)
 //go:noescape
 func normGradAVX2(dgamma *float32, dy *float32, x *float32, n int, mean float32, rstd float32)
 
-// adamw equals adamwScalar.
+// adamw equals adamwScalar; w and base are not touched when base is nil.
 //
 //go:noescape
-func adamwAVX2(w *float32, d *float32, m *float32, v *float32, grad *float32, base *float32, factors *float32, n int)
+func adamwAVX2(d *float32, m *float32, v *float32, grad *float32, w *float32, base *float32, factors *float32, n int)
 
 // dot equals dotScalar.
 //

@@ -1354,22 +1354,18 @@ end43:
 	VZEROUPPER
 	RET
 
-// func adamwAVX2(w *float32, d *float32, m *float32, v *float32, grad *float32, base *float32, factors *float32, n int)
+// func adamwAVX2(d *float32, m *float32, v *float32, grad *float32, w *float32, base *float32, factors *float32, n int)
 // Requires: AVX, FMA3
 TEXT ·adamwAVX2(SB), NOSPLIT, $0-64
-	MOVQ  w+0(FP), AX
-	MOVQ  d+8(FP), CX
-	MOVQ  m+16(FP), DX
-	MOVQ  v+24(FP), BX
-	MOVQ  grad+32(FP), SI
+	MOVQ  d+0(FP), AX
+	MOVQ  m+8(FP), CX
+	MOVQ  v+16(FP), DX
+	MOVQ  grad+24(FP), BX
+	MOVQ  w+32(FP), SI
 	MOVQ  base+40(FP), DI
 	MOVQ  factors+48(FP), R8
 	TESTQ DI, DI
-	JZ    plain45
-	MOVQ  CX, R9
-	MOVQ  DX, R9
-	MOVQ  BX, R9
-	MOVQ  SI, R9
+	JZ    alone44
 	MOVQ  CX, CX
 	MOVQ  BX, BX
 	MOVQ  DI, DI
@@ -1378,36 +1374,36 @@ TEXT ·adamwAVX2(SB), NOSPLIT, $0-64
 loop46:
 	CMPQ        R9, $0x00000008
 	JL          tail47
-	VMOVUPS     (SI), Y0
+	VMOVUPS     (BX), Y0
 	VMULPS      (R8), Y0, Y0
 	VMULPS      128(R8), Y0, Y1
-	VMOVUPS     (DX), Y2
+	VMOVUPS     (CX), Y2
 	VFMADD231PS 64(R8), Y2, Y1
-	VMOVUPS     Y1, (DX)
+	VMOVUPS     Y1, (CX)
 	VMULPS      256(R8), Y0, Y2
 	VMULPS      Y0, Y2, Y0
-	VMOVUPS     (BX), Y2
+	VMOVUPS     (DX), Y2
 	VFMADD231PS 192(R8), Y2, Y0
-	VMOVUPS     Y0, (BX)
+	VMOVUPS     Y0, (DX)
 	VDIVPS      384(R8), Y0, Y0
 	VSQRTPS     Y0, Y0
 	VADDPS      448(R8), Y0, Y0
 	VDIVPS      320(R8), Y1, Y1
 	VDIVPS      Y0, Y1, Y1
-	VMOVUPS     (CX), Y0
+	VMOVUPS     (AX), Y0
 	VMULPS      512(R8), Y0, Y2
 	VADDPS      Y2, Y1, Y1
 	VMULPS      576(R8), Y1, Y1
 	VSUBPS      Y1, Y0, Y0
-	VMOVUPS     Y0, (CX)
+	VMOVUPS     Y0, (AX)
 	VMOVUPS     (DI), Y1
 	VADDPS      Y1, Y0, Y0
-	VMOVUPS     Y0, (AX)
+	VMOVUPS     Y0, (SI)
+	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, CX
 	ADDQ        $0x00000020, DX
 	ADDQ        $0x00000020, BX
 	ADDQ        $0x00000020, SI
-	ADDQ        $0x00000020, AX
 	ADDQ        $0x00000020, DI
 	SUBQ        $0x00000008, R9
 	JMP         loop46
@@ -1419,40 +1415,38 @@ tail47:
 	NEGQ        R9
 	VMOVUPS     (R10)(R9*4), Y0
 	VMOVUPS     32(R10)(R9*4), Y1
-	VMASKMOVPS  (SI), Y0, Y1
+	VMASKMOVPS  (BX), Y0, Y1
 	VMULPS      (R8), Y1, Y1
 	VMULPS      128(R8), Y1, Y2
-	VMASKMOVPS  (DX), Y0, Y3
+	VMASKMOVPS  (CX), Y0, Y3
 	VFMADD231PS 64(R8), Y3, Y2
-	VMASKMOVPS  Y2, Y0, (DX)
+	VMASKMOVPS  Y2, Y0, (CX)
 	VMULPS      256(R8), Y1, Y3
 	VMULPS      Y1, Y3, Y1
-	VMASKMOVPS  (BX), Y0, Y3
+	VMASKMOVPS  (DX), Y0, Y3
 	VFMADD231PS 192(R8), Y3, Y1
-	VMASKMOVPS  Y1, Y0, (BX)
+	VMASKMOVPS  Y1, Y0, (DX)
 	VDIVPS      384(R8), Y1, Y1
 	VSQRTPS     Y1, Y1
 	VADDPS      448(R8), Y1, Y1
 	VDIVPS      320(R8), Y2, Y2
 	VDIVPS      Y1, Y2, Y2
-	VMASKMOVPS  (CX), Y0, Y1
+	VMASKMOVPS  (AX), Y0, Y1
 	VMULPS      512(R8), Y1, Y3
 	VADDPS      Y3, Y2, Y2
 	VMULPS      576(R8), Y2, Y2
 	VSUBPS      Y2, Y1, Y1
-	VMASKMOVPS  Y1, Y0, (CX)
+	VMASKMOVPS  Y1, Y0, (AX)
 	VMASKMOVPS  (DI), Y0, Y2
 	VADDPS      Y2, Y1, Y1
-	VMASKMOVPS  Y1, Y0, (AX)
+	VMASKMOVPS  Y1, Y0, (SI)
 
 end48:
-	JMP done44
+	JMP done45
 
-plain45:
-	MOVQ CX, AX
-	MOVQ DX, CX
-	MOVQ BX, DX
-	MOVQ SI, BX
+alone44:
+	MOVQ CX, CX
+	MOVQ BX, BX
 	MOVQ n+56(FP), SI
 
 loop49:
@@ -1518,7 +1512,7 @@ tail50:
 	VMASKMOVPS  Y1, Y0, (AX)
 
 end51:
-done44:
+done45:
 	VZEROUPPER
 	RET
 

@@ -1687,22 +1687,18 @@ end43:
 	VZEROUPPER
 	RET
 
-// func adamwAVX512(w *float32, d *float32, m *float32, v *float32, grad *float32, base *float32, factors *float32, n int)
+// func adamwAVX512(d *float32, m *float32, v *float32, grad *float32, w *float32, base *float32, factors *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·adamwAVX512(SB), NOSPLIT, $0-64
-	MOVQ  w+0(FP), AX
-	MOVQ  d+8(FP), CX
-	MOVQ  m+16(FP), DX
-	MOVQ  v+24(FP), BX
-	MOVQ  grad+32(FP), SI
+	MOVQ  d+0(FP), AX
+	MOVQ  m+8(FP), CX
+	MOVQ  v+16(FP), DX
+	MOVQ  grad+24(FP), BX
+	MOVQ  w+32(FP), SI
 	MOVQ  base+40(FP), DI
 	MOVQ  factors+48(FP), R8
 	TESTQ DI, DI
-	JZ    plain45
-	MOVQ  CX, R9
-	MOVQ  DX, R9
-	MOVQ  BX, R9
-	MOVQ  SI, R9
+	JZ    alone44
 	MOVQ  CX, CX
 	MOVQ  BX, BX
 	MOVQ  DI, DI
@@ -1711,36 +1707,36 @@ TEXT ·adamwAVX512(SB), NOSPLIT, $0-64
 loop46:
 	CMPQ        R9, $0x00000010
 	JL          tail47
-	VMOVUPS     (SI), Z0
+	VMOVUPS     (BX), Z0
 	VMULPS      (R8), Z0, Z0
 	VMULPS      128(R8), Z0, Z1
-	VMOVUPS     (DX), Z2
+	VMOVUPS     (CX), Z2
 	VFMADD231PS 64(R8), Z2, Z1
-	VMOVUPS     Z1, (DX)
+	VMOVUPS     Z1, (CX)
 	VMULPS      256(R8), Z0, Z2
 	VMULPS      Z0, Z2, Z0
-	VMOVUPS     (BX), Z2
+	VMOVUPS     (DX), Z2
 	VFMADD231PS 192(R8), Z2, Z0
-	VMOVUPS     Z0, (BX)
+	VMOVUPS     Z0, (DX)
 	VDIVPS      384(R8), Z0, Z0
 	VSQRTPS     Z0, Z0
 	VADDPS      448(R8), Z0, Z0
 	VDIVPS      320(R8), Z1, Z1
 	VDIVPS      Z0, Z1, Z1
-	VMOVUPS     (CX), Z0
+	VMOVUPS     (AX), Z0
 	VMULPS      512(R8), Z0, Z2
 	VADDPS      Z2, Z1, Z1
 	VMULPS      576(R8), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMOVUPS     Z0, (CX)
+	VMOVUPS     Z0, (AX)
 	VMOVUPS     (DI), Z1
 	VADDPS      Z1, Z0, Z0
-	VMOVUPS     Z0, (AX)
+	VMOVUPS     Z0, (SI)
+	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, CX
 	ADDQ        $0x00000040, DX
 	ADDQ        $0x00000040, BX
 	ADDQ        $0x00000040, SI
-	ADDQ        $0x00000040, AX
 	ADDQ        $0x00000040, DI
 	SUBQ        $0x00000010, R9
 	JMP         loop46
@@ -1753,40 +1749,38 @@ tail47:
 	SHLXL       R10, R9, R9
 	DECL        R9
 	KMOVW       R9, K1
-	VMOVUPS.Z   (SI), K1, Z0
+	VMOVUPS.Z   (BX), K1, Z0
 	VMULPS      (R8), Z0, Z0
 	VMULPS      128(R8), Z0, Z1
-	VMOVUPS.Z   (DX), K1, Z2
+	VMOVUPS.Z   (CX), K1, Z2
 	VFMADD231PS 64(R8), Z2, Z1
-	VMOVUPS     Z1, K1, (DX)
+	VMOVUPS     Z1, K1, (CX)
 	VMULPS      256(R8), Z0, Z2
 	VMULPS      Z0, Z2, Z0
-	VMOVUPS.Z   (BX), K1, Z2
+	VMOVUPS.Z   (DX), K1, Z2
 	VFMADD231PS 192(R8), Z2, Z0
-	VMOVUPS     Z0, K1, (BX)
+	VMOVUPS     Z0, K1, (DX)
 	VDIVPS      384(R8), Z0, Z0
 	VSQRTPS     Z0, Z0
 	VADDPS      448(R8), Z0, Z0
 	VDIVPS      320(R8), Z1, Z1
 	VDIVPS      Z0, Z1, Z1
-	VMOVUPS.Z   (CX), K1, Z0
+	VMOVUPS.Z   (AX), K1, Z0
 	VMULPS      512(R8), Z0, Z2
 	VADDPS      Z2, Z1, Z1
 	VMULPS      576(R8), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMOVUPS     Z0, K1, (CX)
+	VMOVUPS     Z0, K1, (AX)
 	VMOVUPS.Z   (DI), K1, Z1
 	VADDPS      Z1, Z0, Z0
-	VMOVUPS     Z0, K1, (AX)
+	VMOVUPS     Z0, K1, (SI)
 
 end48:
-	JMP done44
+	JMP done45
 
-plain45:
-	MOVQ CX, AX
-	MOVQ DX, CX
-	MOVQ BX, DX
-	MOVQ SI, BX
+alone44:
+	MOVQ CX, CX
+	MOVQ BX, BX
 	MOVQ n+56(FP), SI
 
 loop49:
@@ -1853,7 +1847,7 @@ tail50:
 	VMOVUPS     Z0, K1, (AX)
 
 end51:
-done44:
+done45:
 	VZEROUPPER
 	RET
 

@@ -46,7 +46,7 @@ type code struct {
 	softmax     func(s *float32, n int, scale float32) (top, sum float32)
 	softmaxBack func(s, dp *float32, n int, top, scale, inv, dot float32)
 	rope        func(a, b, c, s *float32, n int)
-	adamw       func(w, d, m, v, grad, base, factors *float32, n int)
+	adamw       func(d, m, v, grad, w, base, factors *float32, n int)
 }
 
 var avx2Code = code{
@@ -139,7 +139,7 @@ func (c *code) table() table {
 		rope: func(a, b, cos, sin []float32) { c.rope(first(a), first(b), first(cos), first(sin), len(a)) },
 		adamw: func(w, d, m, v, grad, base []float32, a *kernels.AdamW) {
 			f := adamwFactors(a)
-			c.adamw(first(w), first(d), first(m), first(v), first(grad), first(base), &f[0], len(d))
+			c.adamw(first(d), first(m), first(v), first(grad), first(w), first(base), &f[0], len(d))
 		},
 	}
 }

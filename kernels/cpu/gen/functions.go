@@ -5,6 +5,7 @@ import (
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
 
 	"github.com/hanzoai/link/kernels"
 )
@@ -232,49 +233,45 @@ func (s *set) elementwise() {
 
 // adamw takes the ten factors in the order of adamwFactors, 16 copies of each.
 func (s *set) adamw() {
-	s.begin("adamw", "w, d, m, v, grad, base, factors *float32, n int)", "adamw equals adamwScalar.")
-	p := pointers("w", "d", "m", "v", "grad", "base")
-	k := pointers("factors")[0]
-	const scale, beta1, n1, beta2, n2, c1, c2, eps, decay, lr = 0, 64, 128, 192, 256, 320, 384, 448, 512, 576
-	done, plain := label("done"), label("plain")
-	run := func(based bool) {
-		moving := again(p[1], p[2], p[3], p[4])
-		if based {
-			moving = again(p...)
-			moving = append(moving[1:5:5], moving[0], moving[5])
-		}
-		s.each(length("n"), false, moving, func(l lot, _, at int) {
-			g := s.mul(ptr(k, scale), s.get(ptr(moving[3], at), l))
-			m := s.mul(ptr(k, n1), g)
-			VFMADD231PS(ptr(k, beta1), s.get(ptr(moving[1], at), l), m)
-			s.put(m, ptr(moving[1], at), l)
-			v := s.mul(g, s.mul(ptr(k, n2), g))
-			VFMADD231PS(ptr(k, beta2), s.get(ptr(moving[2], at), l), v)
-			s.put(v, ptr(moving[2], at), l)
-			r := s.reg()
-			VDIVPS(ptr(k, c2), v, r)
-			VSQRTPS(r, r)
-			VADDPS(ptr(k, eps), r, r)
-			u := s.reg()
-			VDIVPS(ptr(k, c1), m, u)
-			VDIVPS(r, u, u)
-			d := s.get(ptr(moving[0], at), l)
-			VADDPS(s.mul(ptr(k, decay), d), u, u)
-			VMULPS(ptr(k, lr), u, u)
+	s.begin("adamw", "d, m, v, grad, w, base, factors *float32, n int)", "adamw equals adamwScalar; w and base are not touched when base is nil.")
+	p := pointers("d", "m", "v", "grad", "w", "base")
+	factors := pointers("factors")[0]
+	factor := func(i int) Mem { return ptr(factors, i*64) }
+	scale, beta1, n1, beta2, n2 := factor(0), factor(1), factor(2), factor(3), factor(4)
+	c1, c2, eps, decay, lr := factor(5), factor(6), factor(7), factor(8), factor(9)
+	update := func(p []reg.Register, based bool) {
+		s.each(length("n"), false, p, func(l lot, _, at int) {
+			g := s.mul(scale, s.get(ptr(p[3], at), l))
+			m := s.mul(n1, g)
+			VFMADD231PS(beta1, s.get(ptr(p[1], at), l), m)
+			s.put(m, ptr(p[1], at), l)
+			v := s.mul(g, s.mul(n2, g))
+			VFMADD231PS(beta2, s.get(ptr(p[2], at), l), v)
+			s.put(v, ptr(p[2], at), l)
+			root, u := s.reg(), s.reg()
+			VDIVPS(c2, v, root)
+			VSQRTPS(root, root)
+			VADDPS(eps, root, root)
+			VDIVPS(c1, m, u)
+			VDIVPS(root, u, u)
+			d := s.get(ptr(p[0], at), l)
+			VADDPS(s.mul(decay, d), u, u)
+			VMULPS(lr, u, u)
 			VSUBPS(u, d, d)
-			s.put(d, ptr(moving[0], at), l)
+			s.put(d, ptr(p[0], at), l)
 			if based {
-				VADDPS(s.get(ptr(moving[5], at), l), d, d)
-				s.put(d, ptr(moving[4], at), l)
+				VADDPS(s.get(ptr(p[5], at), l), d, d)
+				s.put(d, ptr(p[4], at), l)
 			}
 		})
 	}
+	alone, done := label("alone"), label("done")
 	TESTQ(p[5], p[5])
-	JZ(LabelRef(plain))
-	run(true)
+	JZ(LabelRef(alone))
+	update(again(p...), true)
 	JMP(LabelRef(done))
-	Label(plain)
-	run(false)
+	Label(alone)
+	update(again(p[:4]...), false)
 	Label(done)
 	finish()
 }
