@@ -169,12 +169,13 @@ func (e *encoder) forward(a *arena, p *pack, keep bool) {
 }
 
 // backward sums the gradients of the encoder's parameters from dx, the gradient
-// of p.out, which it overwrites. It stops at the lowest layer that learns.
+// of p.out, which it overwrites. It stops at the lowest layer that learns. p was
+// computed with keep, unless the encoder learns nothing.
 func (e *encoder) backward(a *arena, p *pack, dx kernels.Mem) {
-	lowest := e.lowest()
-	if lowest > len(e.blocks) {
+	if !e.learns() {
 		return
 	}
+	lowest := e.lowest()
 	dev, t := a.dev, len(p.ids)
 	if e.final != nil {
 		e.final.backward(dev, dx, dx, p.last, p.lastStats, t, false)
@@ -195,6 +196,8 @@ func (e *encoder) backward(a *arena, p *pack, dx kernels.Mem) {
 	rows(e.types, make([]int32, t))
 	rows(e.positions, p.places)
 }
+
+func (e *encoder) learns() bool { return e.lowest() <= len(e.blocks) }
 
 // lowest is the first block that learns: -1 when the embeddings learn, the
 // number of blocks when only the final norm does, and one more when nothing

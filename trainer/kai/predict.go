@@ -15,7 +15,7 @@ func rootOf(r int) float64 { return math.Sqrt(float64(r)) }
 
 // maxCached bounds how many option texts a Predictor remembers; beyond it the
 // memory is emptied, which costs time and changes no bit.
-const maxCached = 1 << 16
+const maxCached = 1 << 15
 
 // Predictor answers questions with the weights as they are. It caches option
 // vectors by text: after the weights change, make a new one.

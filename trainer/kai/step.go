@@ -89,7 +89,7 @@ func (m *Model) begin(texts *Texts, micro [][]Input) *step {
 		// One pack is kept for the way back; of several, each is computed again
 		// there, to the same bits.
 		start := a.at
-		m.encoder.forward(a, p, len(s.packs) == 1)
+		m.encoder.forward(a, p, len(s.packs) == 1 && m.encoder.learns())
 		to := from + p.seg.Rows()
 		dev.SegmentMean(s.means.Slice(from*d, to*d), p.out, p.seg, d)
 		dev.Gather(s.firsts.Slice(from*d, to*d), p.out, p.firsts(), d, false)
@@ -107,7 +107,7 @@ func (s *step) add(inputs []Input) {
 	a, dev, d, r, h, rows, n := &m.arena, m.dev, m.encoder.d, m.head.r, m.head, len(inputs), len(s.texts)
 	defer a.release(a.at)
 	p := newPack(contexts(inputs))
-	m.encoder.forward(a, p, true)
+	m.encoder.forward(a, p, m.encoder.learns())
 	means, firsts, queries := a.take(rows*d), a.take(rows*d), a.take(rows*r)
 	dev.SegmentMean(means, p.out, p.seg, d)
 	dev.Gather(firsts, p.out, p.firsts(), d, false)
@@ -183,6 +183,9 @@ func (s *step) end() Loss {
 	m.head.key.input(dev, dfirsts, s.dkeys.Sum, n, false)
 	from := 0
 	for _, p := range s.packs {
+		if !m.encoder.learns() {
+			break
+		}
 		start := a.at
 		if len(s.packs) > 1 {
 			m.encoder.forward(a, p, true)
