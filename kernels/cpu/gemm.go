@@ -126,10 +126,11 @@ func interleaveScalar(dst, src []float32, stride, width, k, n int) {
 // panels is how many panels of width lines hold n lines.
 func panels(n, width int) int { return (n + width - 1) / width }
 
-// cuts is the length of the blocks into which k is cut: equal but for the last.
+// cuts is the length of the blocks into which k is cut: about equal, and whole
+// vectors.
 func cuts(k int) int {
 	n := max(1, panels(k, blockK))
-	return max(1, panels(k, n))
+	return max(1, panels(panels(k, n), lanes)) * lanes
 }
 
 // product is c[m,n] = a·bᵀ by mode, c's rows ldc apart: line i of a times line j

@@ -22,8 +22,8 @@ type function struct {
 // of its tensor. The inputs below are of order 1 and the sums short, so that a
 // float32 unit in the last place, 6e-8, is the yardstick.
 const (
-	forwardError  = 2e-6
-	backwardError = 6e-6
+	forwardError  = 4e-7
+	backwardError = 6e-7
 )
 
 // Oracle compares every operation of d with float64, and its way back with
