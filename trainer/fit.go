@@ -247,14 +247,18 @@ func (f *fit) begin() error {
 	}); err != nil {
 		return err
 	}
+	started := f.rec.Run().View().Status != event.Created
 	for _, role := range []record.Role{record.RoleTrain, record.RoleSelect, record.RoleEvaluate} {
 		for _, s := range f.Build.Role(role) {
+			if started && !f.rec.attached(s, role) {
+				return fmt.Errorf("trainer: run %s does not read dataset %s, which %s holds: its data changed; start a new run", f.Run, s.Dataset.ID, f.Build.Dir)
+			}
 			if err := f.rec.attach(s, role); err != nil {
 				return err
 			}
 		}
 	}
-	if f.rec.Run().View().Status == event.Created {
+	if !started {
 		if _, err := f.rec.Append(event.TrainStarted{
 			PlanSHA256: f.plan, Batches: uint64(f.set.plan.Steps()), Tokens: f.set.total,
 		}); err != nil {
@@ -384,7 +388,9 @@ func (f *fit) tell(n int, s event.StepRecorded) {
 	p.Loss, p.GradNorm, p.LR, p.Tokens, p.Cut = s.Loss, s.GradNorm, s.LR, s.Tokens, f.set.cut
 	if took := time.Since(f.began); took > 0 && s.Tokens > f.beganAt {
 		p.Rate = float64(s.Tokens-f.beganAt) / took.Seconds()
-		p.Left = time.Duration(float64(f.set.total-s.Tokens) / p.Rate * float64(time.Second))
+		if f.Stage.Mode() == Full { // a readout's patience cannot be foretold
+			p.Left = time.Duration(float64(f.set.total-s.Tokens) / p.Rate * float64(time.Second))
+		}
 	}
 	f.report(*p)
 }

@@ -315,6 +315,69 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// TestResumeRefuses: a run is not gone on with over other data, another stage or
+// a base that was evaluated otherwise.
+func TestResumeRefuses(t *testing.T) {
+	w := newWorld(t, nil)
+	other := newWorld(t, func(stage map[string]any) {
+		stage["takes"].([]any)[1].(map[string]any)["rows"] = 3
+		stage["takes"].([]any)[0].(map[string]any)["rows"] = 6
+	})
+	for _, tt := range []struct {
+		name  string
+		spoil func(c *Config)
+		want  string
+	}{
+		{"other data", func(c *Config) { c.Build = other.build }, "its data changed"},
+		{"another stage", func(c *Config) { c.Stage.Epochs++ }, "has config"},
+		{"another baseline", func(c *Config) { b := *c.Baseline; b.Run = "base2"; c.Baseline = &b }, "another gate"},
+		{"not resumed", func(c *Config) { c.Resume = false }, "has begun"},
+	} {
+		m, c := w.start(t)
+		m.after = func(b event.Body) error {
+			if b.Type() == event.TypeStepRecorded {
+				panic(killed{})
+			}
+			return nil
+		}
+		if _, err, dead := attempt(t, t.Context(), c); !dead {
+			t.Fatalf("Fit = %v, want it killed", err)
+		}
+		m.after = nil
+		before := len(m.log)
+		c = w.again(t, m, c)
+		tt.spoil(&c)
+		if _, err := Fit(t.Context(), c); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: Fit = %v, want an error with %q", tt.name, err, tt.want)
+		}
+		if len(m.log) != before {
+			t.Errorf("%s: %d events were recorded", tt.name, len(m.log)-before)
+		}
+	}
+}
+
+// TestLook: looking at the select rows on the way changes nothing.
+func TestLook(t *testing.T) {
+	var want []event.StepRecorded
+	for _, every := range []int{0, 1} {
+		w := newWorld(t, func(stage map[string]any) { stage["max_steps"], stage["eval_every"], stage["eval_rows"] = 3, every, 5 })
+		m, c := w.start(t)
+		looked := 0.0
+		c.Progress = func(p Progress) { looked = max(looked, p.SelectNLL) }
+		if _, err := Fit(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if (looked > 0) != (every > 0) {
+			t.Errorf("eval_every %d: the select rows' nll is %v", every, looked)
+		}
+		if want == nil {
+			want = m.steps()
+		} else if d := cmp.Diff(want, m.steps()); d != "" {
+			t.Errorf("looking changes the steps:\n%s", d)
+		}
+	}
+}
+
 // TestDiverged: a resumed step that is not the recorded one ends the run failed
 // and appends nothing else (HIP-1334 §7.3).
 func TestDiverged(t *testing.T) {

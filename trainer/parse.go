@@ -306,12 +306,13 @@ func (s *Stage) check() error {
 	if s.Objective.Loss != "cross_entropy" {
 		return fmt.Errorf("objective.loss: %q is not an objective: cross_entropy is", s.Objective.Loss)
 	}
-	for _, t := range s.Objective.Terms {
-		switch t.Kind {
+	if len(s.Objective.Terms) > 0 {
+		switch kind := s.Objective.Terms[0].Kind; kind {
 		case "pairwise_margin", "hard_margin", "consistency":
-			return fmt.Errorf("objective.terms: %s is not run here yet", t.Kind)
+			return fmt.Errorf("objective.terms: %s is not run here yet", kind)
+		default:
+			return fmt.Errorf("objective.terms: %q is not a term: pairwise_margin, hard_margin and consistency are", kind)
 		}
-		return fmt.Errorf("objective.terms: %q is not a term: pairwise_margin, hard_margin and consistency are", t.Kind)
 	}
 	switch s.Output.Kind {
 	case Checkpoint, Capability:

@@ -120,15 +120,23 @@ func (r recorder) create(c event.RunCreated) error {
 
 // attach appends DATASET_ATTACHED for a set, unless a resumed run has it.
 func (r recorder) attach(s *data.Set, role record.Role) error {
-	a := event.DatasetAttached{Dataset: s.Dataset.ID, DatasetSHA256: *s.Dataset.SHA256, Purpose: s.Dataset.Purpose, Role: role}
-	if slices.Contains(r.Run().View().Datasets, a) {
+	if r.attached(s, role) {
 		return nil
 	}
 	if err := r.putSet(s); err != nil {
 		return err
 	}
-	_, err := r.Append(a)
+	_, err := r.Append(attachment(s, role))
 	return err
+}
+
+// attached reports whether the run reads a set in a role.
+func (r recorder) attached(s *data.Set, role record.Role) bool {
+	return slices.Contains(r.Run().View().Datasets, attachment(s, role))
+}
+
+func attachment(s *data.Set, role record.Role) event.DatasetAttached {
+	return event.DatasetAttached{Dataset: s.Dataset.ID, DatasetSHA256: *s.Dataset.SHA256, Purpose: s.Dataset.Purpose, Role: role}
 }
 
 // PutCheckpoint stores a checkpoint's folder as one object, so that runs can
