@@ -1,7 +1,6 @@
 package db
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -334,14 +333,4 @@ func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += uint64(n)
 	return n, err
-}
-
-// readAll reads a stored artifact whole. It is for the server's own use: sealed
-// bytes are read too.
-func (o *Org) readAll(sha canon.SHA256) (io.Reader, error) {
-	b, err := os.ReadFile(o.artifactPath(string(sha)))
-	if err != nil {
-		return nil, fmt.Errorf("reading artifact %s: %w", sha, err)
-	}
-	return bytes.NewReader(b), nil
 }

@@ -2,12 +2,14 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
 )
 
@@ -119,5 +121,44 @@ func TestPragmas(t *testing.T) {
 	}
 	if _, err := o.read.Exec("delete from dataset"); err == nil {
 		t.Error("a reading connection may write")
+	}
+}
+
+// TestHugeEvidence asks for a verdict over items that would not fit in memory:
+// they are refused by their size, before a byte of them is read.
+func TestHugeEvidence(t *testing.T) {
+	s, err := Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	o, err := s.Org("acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []record.Kind{record.KindItems, record.KindPredictions} {
+		sha := canon.Sum([]byte(kind))
+		err = o.update(t.Context(), func(tx *tx) error {
+			a, err := tx.register(record.Artifact{
+				SHA256: sha, Kind: kind, MediaType: record.MediaNDJSON, SchemaVersion: 1, Purpose: record.Dev,
+				Size: 1 << 30, Producer: record.Producer{Tool: "test"}, State: record.Registered, Created: tx.received,
+			})
+			if err != nil {
+				return err
+			}
+			if err := tx.markStored(&a); err != nil { // no file: it must not be looked for
+				return err
+			}
+			b := &batch{org: o, tx: tx}
+			if kind == record.KindItems {
+				_, err = readStored(b, "items", sha, gate.ParseItems)
+			} else {
+				_, err = readStored(b, "predictions", sha, gate.ParsePredictions)
+			}
+			return err
+		})
+		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.Invalid {
+			t.Errorf("%s of 1 GiB: %v, want invalid", kind, err)
+		}
 	}
 }

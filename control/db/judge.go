@@ -1,7 +1,10 @@
 package db
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool/canon"
@@ -164,7 +167,7 @@ func (b *batch) evidence(g gate.Gate, evaluations []event.Evaluation) ([]gate.Ev
 		}
 		if ev.ItemsSHA256 != nil {
 			var err error
-			if e.Items, err = b.items(*ev.ItemsSHA256); err != nil {
+			if e.Items, err = readStored(b, "items", *ev.ItemsSHA256, gate.ParseItems); err != nil {
 				return nil, err
 			}
 		}
@@ -173,22 +176,29 @@ func (b *batch) evidence(g gate.Gate, evaluations []event.Evaluation) ([]gate.Ev
 	return out, nil
 }
 
-// items reads a stored items artifact.
-func (b *batch) items(sha canon.SHA256) ([]gate.Item, error) {
+// maxEvidence bounds the bytes of an artifact that the server itself reads to
+// judge or score: some two million items.
+const maxEvidence = 256 << 20
+
+// readStored parses a stored artifact. It is for the server's own use: sealed
+// bytes are read too.
+func readStored[T any](b *batch, what string, sha canon.SHA256, parse func(io.Reader) (T, error)) (parsed T, err error) {
 	a, ok, err := b.tx.artifact(sha)
 	if err != nil {
-		return nil, err
+		return parsed, err
 	}
 	if !ok || a.State != record.Stored {
-		return nil, api.Refuse(api.NotStored, "items artifact %s is not stored: send it before the verdict that rests on it", sha)
+		return parsed, api.Refuse(api.NotStored, "%s artifact %s is not stored: send it before the event that rests on it", what, sha)
 	}
-	r, err := b.org.readAll(sha)
+	if a.Size > maxEvidence {
+		return parsed, api.Refuse(api.Invalid, "%s artifact %s has %d bytes; the server reads at most %d to judge by: evaluate fewer rows", what, sha, a.Size, maxEvidence)
+	}
+	content, err := os.ReadFile(b.org.artifactPath(string(sha)))
 	if err != nil {
-		return nil, err
+		return parsed, fmt.Errorf("reading artifact %s: %w", sha, err)
 	}
-	items, err := gate.ParseItems(r)
-	if err != nil {
-		return nil, api.Refuse(api.Invalid, "items artifact %s: %v", sha, err)
+	if parsed, err = parse(bytes.NewReader(content)); err != nil {
+		return parsed, api.Refuse(api.Invalid, "%s artifact %s: %v", what, sha, err)
 	}
-	return items, nil
+	return parsed, nil
 }

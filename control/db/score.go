@@ -55,7 +55,7 @@ func (b *batch) score(e event.EvalCompleted, ev event.Evaluation) (*scoring, err
 	if scored {
 		return nil, api.Refuse(api.Exists, "dataset %s is sealed_eval and was scored for this run in %s; it is scored once", ev.Dataset, before)
 	}
-	predictions, err := b.predictions(s.Predictions)
+	predictions, err := readStored(b, "predictions", s.Predictions, gate.ParsePredictions)
 	if err != nil {
 		return nil, err
 	}
@@ -137,26 +137,6 @@ func likeliest(p []float64) int {
 		}
 	}
 	return top
-}
-
-// predictions reads a stored predictions artifact.
-func (b *batch) predictions(sha canon.SHA256) ([]gate.Prediction, error) {
-	a, ok, err := b.tx.artifact(sha)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || a.State != record.Stored {
-		return nil, api.Refuse(api.NotStored, "predictions artifact %s is not stored: send it before the event that names it", sha)
-	}
-	r, err := b.org.readAll(sha)
-	if err != nil {
-		return nil, err
-	}
-	predictions, err := gate.ParsePredictions(r)
-	if err != nil {
-		return nil, api.Refuse(api.Invalid, "predictions artifact %s: %v", sha, err)
-	}
-	return predictions, nil
 }
 
 // keepScoring stores a scoring and its items.
