@@ -1,5 +1,5 @@
 """Writes the golden files beside it: tiny encoders with random weights, their
-outputs and the gradients of a whole training step, all in float64.
+outputs and the gradients of a whole training step, computed in float64.
 
 The encoders are the transformers library's own classes; the head is written here
 from design notes, not from the Go code, and its gradients are autograd's.
