@@ -21,7 +21,7 @@ type drawing struct {
 
 func draw(width, height int, label string) *drawing {
 	d := &drawing{}
-	fmt.Fprintf(d, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height, html.EscapeString(label))
+	fmt.Fprintf(d, `<svg viewBox="0 0 %d %d" style="max-width:%dpx" role="img" aria-label="%s">`, width, height, width, html.EscapeString(label))
 	return d
 }
 
@@ -125,8 +125,8 @@ func suiteBars(suites []Suite) template.HTML {
 // reliability is the share right against the confidence stated, in the 15 bins
 // of the calibration error; a bin's bar is as dark as it is full.
 func reliability(items []gate.Item) template.HTML {
-	const size, left, bottom, bins = 300, 40, 28, 15
-	var n, right, confidence [bins]float64
+	const size, left, right, bottom, bins = 300, 46, 22, 28, 15
+	var n, correct, confidence [bins]float64
 	for _, item := range items {
 		if item.Confidence == nil || item.Correct == nil {
 			continue
@@ -135,7 +135,7 @@ func reliability(items []gate.Item) template.HTML {
 		n[bin]++
 		confidence[bin] += *item.Confidence
 		if *item.Correct {
-			right[bin]++
+			correct[bin]++
 		}
 	}
 	fullest := slices.Max(n[:])
@@ -143,7 +143,7 @@ func reliability(items []gate.Item) template.HTML {
 		return "<p>No confidences to draw.</p>"
 	}
 	d := draw(size, size, "reliability: share right by confidence")
-	x := func(v float64) float64 { return left + v*(size-left-8) }
+	x := func(v float64) float64 { return left + v*(size-left-right) }
 	y := func(v float64) float64 { return 8 + (1-v)*(size-bottom-8) }
 	for _, tick := range []float64{0, .5, 1} {
 		d.line("grid", x(0), y(tick), x(1), y(tick))
@@ -154,7 +154,7 @@ func reliability(items []gate.Item) template.HTML {
 		if n[i] == 0 {
 			continue
 		}
-		share := right[i] / n[i]
+		share := correct[i] / n[i]
 		fmt.Fprintf(d, `<g style="opacity:%.2f">`, .25+.75*n[i]/fullest)
 		d.rect("after", x(float64(i)/bins)+1, y(share), x(1./bins)-x(0)-2, y(0)-y(share),
 			fmt.Sprintf("%.0f rows, said %.1f %%, right %.1f %%", n[i], 100*confidence[i]/n[i], 100*share))
