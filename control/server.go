@@ -17,7 +17,8 @@
 // # Limits
 //
 // Headers must arrive within 10 s and JSON bodies within 60 s; artifact bytes must
-// average 16 KiB/s after their first minute. A connection that falls behind is
+// average 16 KiB/s after their first minute; what is left of a refused request's
+// body within 5 s. A connection that falls behind is
 // cut, so that slow clients cannot hold the server.
 //
 // It speaks plain HTTP: serve it on a loopback address, or behind something that
@@ -207,6 +208,10 @@ func (s *Server) logged(next http.Handler) http.Handler {
 	})
 }
 
+// leftover is how long the rest of a refused request's body is waited for. The
+// answer is not sent before it, and a refusal may come before anybody is known.
+const leftover = 5 * time.Second
+
 // A statusWriter remembers the status that was sent.
 type statusWriter struct {
 	http.ResponseWriter
@@ -215,6 +220,9 @@ type statusWriter struct {
 
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
+	if status >= 400 {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(leftover))
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 

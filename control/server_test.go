@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -346,3 +347,25 @@ func TestUnmatched(t *testing.T) {
 		t.Errorf("GET /healthz = %d %s", status, body)
 	}
 }
+
+// TestRefusedBody sends a request whose body never comes to what refuses it
+// unread. The answer would wait for the body, so the server must stop waiting.
+func TestRefusedBody(t *testing.T) {
+	s := start(t)
+	for _, path := range []string{"/v1/research/runs", "/nowhere"} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		control.New(control.Config{Store: s.store}).ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader("unread")))
+		if w.Code < 400 || w.read.IsZero() || time.Until(w.read) > 10*time.Second {
+			t.Errorf("POST %s: status %d, and the body may come until %v", path, w.Code, w.read)
+		}
+	}
+}
+
+// deadlines is a response whose connection has deadlines.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error { d.read = t; return nil }
+func (d *deadlines) SetWriteDeadline(time.Time) error  { return nil }

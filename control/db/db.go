@@ -44,6 +44,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -170,6 +171,17 @@ func openSQLite(path string, connections int, readOnly bool) (*sql.DB, error) {
 	if readOnly {
 		pragmas["_pragma"] = []string{"busy_timeout(10000)", "query_only(1)"}
 		pragmas["_txlock"] = []string{"deferred"}
+	} else {
+		// SQLite would make it readable by everyone; the files it makes beside it
+		// take its mode. One that is there is not opened: closing it would drop
+		// the locks that this process holds on it.
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
 	}
 	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+pragmas.Encode())
 	if err != nil {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -160,5 +163,39 @@ func TestHugeEvidence(t *testing.T) {
 		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Code != api.Invalid {
 			t.Errorf("%s of 1 GiB: %v, want invalid", kind, err)
 		}
+	}
+}
+
+// TestPrivateFiles opens a folder that others can enter: the files in it, which
+// hold the key that signs grants and every tenant's record, are not theirs to
+// read.
+func TestPrivateFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Org("acme"); err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
