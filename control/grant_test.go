@@ -314,6 +314,32 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
+// TestFromEnvironment names servers in ways that could never be called, which
+// nobody should wait for.
+func TestFromEnvironment(t *testing.T) {
+	for _, tt := range []struct {
+		base string
+		want string // of the error; empty: none
+	}{
+		{"http://127.0.0.1:8334", ""},
+		{"https://cloud.example/hanzo/", ""},
+		{"", "set HANZO_API"},
+		{"localhost:8334", "http://HOST:PORT"},
+		{"127.0.0.1:8334", "http://HOST:PORT"},
+		{"ftp://cloud.example", "http://HOST:PORT"},
+		{"http://", "http://HOST:PORT"},
+	} {
+		t.Setenv("HANZO_API", tt.base)
+		c, err := api.FromEnvironment()
+		switch {
+		case tt.want == "" && (err != nil || c.Base != tt.base):
+			t.Errorf("HANZO_API=%s: %+v, %v", tt.base, c, err)
+		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+			t.Errorf("HANZO_API=%s: %v, want %q", tt.base, err, tt.want)
+		}
+	}
+}
+
 // TestRetryable meets servers that fail in every way a network allows.
 func TestRetryable(t *testing.T) {
 	for _, tt := range []struct {

@@ -61,6 +61,9 @@ func FromEnvironment() (*Client, error) {
 	if base == "" {
 		return nil, ErrNoServer
 	}
+	if u, err := url.Parse(base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("HANZO_API=%s cannot be called: give http://HOST:PORT, as hanzo-cloud serve prints it", base)
+	}
 	name := os.Getenv("HANZO_TOKEN_FILE")
 	if name == "" {
 		home, err := os.UserHomeDir()
