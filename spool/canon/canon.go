@@ -42,6 +42,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -73,6 +74,20 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+var (
+	errDepth   = fmt.Errorf("more than %d arrays and objects are open", MaxDepth)
+	errMissing = errors.New("member is missing")
+)
+
+// within places err, whose pointer starts at the value at, in the whole.
+func within(at string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return &Error{at + e.Pointer, e.Err}
+	}
+	return &Error{at, err}
+}
 
 // Raw is JSON of no fixed shape, held as it was written. A nil Raw is null.
 type Raw = jsontext.Value

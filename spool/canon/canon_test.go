@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"unicode/utf8"
 )
 
@@ -245,6 +247,13 @@ func TestAmplification(t *testing.T) {
 	if out, err := Canonicalize(src[:6*1000+1]); err == nil {
 		t.Errorf("Canonicalize of an unclosed array = %d bytes", len(out))
 	}
+	var r Raw
+	if allocated := testing.AllocsPerRun(1, func() { Unmarshal(src, &r) }); allocated > 20 {
+		t.Errorf("Unmarshal into a Raw made %v allocations", allocated)
+	}
+	if out, err := Marshal(Raw(src)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("Marshal of a Raw of %d bytes = %d bytes, %v; want ErrTooLarge", len(src), len(out), err)
+	}
 	small := []byte("[" + strings.Repeat("1e308,", 1000) + "0]")
 	if _, err := Canonicalize(small); err != nil {
 		t.Errorf("Canonicalize of a canonical form under 1 MiB: %v", err)
@@ -330,5 +339,16 @@ func TestLines(t *testing.T) {
 	}
 	if last == nil || last.Error() != "line 2: longer than 4 bytes" {
 		t.Errorf("a long line: %v", last)
+	}
+	// What a failing read leaves of a line is not a line.
+	broken := errors.New("disk")
+	n := 0
+	for line, err := range Lines(io.MultiReader(strings.NewReader("a\n12"), iotest.ErrReader(broken)), 4) {
+		if n++; n == 2 && (!errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "line 2: ") || line.Bytes != nil) {
+			t.Errorf("a failing read gave %q, %v", line.Bytes, err)
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d lines and errors, want one each", n)
 	}
 }

@@ -94,6 +94,7 @@ func TestMarshalRefuses(t *testing.T) {
 		{"NaN", bad(func(s *sample) { s.Value = nan }), "/value: number is not finite"},
 		{"infinity behind a pointer", bad(func(s *sample) { inf := math.Inf(-1); s.Maybe = &inf }), "/maybe: number is not finite"},
 		{"NaN in a list", map[string][]float64{"a/b~": {1, nan}}, "/a~1b~0/1: number is not finite"},
+		{"NaN under an empty name", map[string]float64{"": nan}, "/: number is not finite"},
 		{"not UTF-8", bad(func(s *sample) { s.List[1] = "\xff" }), "/list/1: string is not valid UTF-8"},
 		{"not UTF-8 in a name", map[string]int{"\xff": 1}, "not valid UTF-8"},
 		{"outside the enumeration", bad(func(s *sample) { s.Colour = "green" }), `/colour: "green" is not a canon.colour`},
@@ -169,6 +170,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 		{"object for a list", pair{`["b","a"]`, `{}`}, "/list: an object where an array is required"},
 		{"outside the enumeration", pair{`"red"`, `"green"`}, `/colour: "green" is not a canon.colour`},
 		{"inside a variant", pair{`{"n":3}`, `{"n":3.5}`}, "/variant/n: 3.5 is not an integer"},
+		{"too deep in Raw", pair{`"b":100`, `"b":[1,` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `]`},
+			"/raw/b/1" + strings.Repeat("/0", MaxDepth-3) + ": more than 127"},
 		{"trailing", pair{`"z":true}`, `"z":true}{}`}, "more than one JSON value"},
 		{"cut off", pair{`,"z":true}`, ``}, "unexpected"},
 		{"not an object", pair{fullJSON, `[]`}, "an array where an object is required"},
@@ -202,6 +205,17 @@ func TestStdlibAgrees(t *testing.T) {
 	}
 	if err := json.Unmarshal(want, &v); err != nil || v.Variant.N != 3 || string(v.Raw) != `{"a":[],"b":100}` {
 		t.Errorf("encoding/json read %+v, %v", v, err)
+	}
+}
+
+// TestDepthOfGoTypes: the error names the bracket that is one too many.
+func TestDepthOfGoTypes(t *testing.T) {
+	type nest []nest
+	var v nest
+	in := strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1)
+	err := Unmarshal([]byte(in), &v)
+	if want := strings.Repeat("/0", MaxDepth) + ": more than 127"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("Unmarshal = %v, want %s", err, want)
 	}
 }
 

@@ -39,7 +39,7 @@ func appendValue(dst []byte, v reflect.Value, depth int) ([]byte, error) {
 	if s.marshal {
 		b, err := v.Interface().(json.Marshaler).MarshalJSON()
 		if err != nil {
-			return nil, under("", err)
+			return nil, within("", err)
 		}
 		return appendRaw(dst, b, depth)
 	}
@@ -65,7 +65,7 @@ func appendValue(dst []byte, v reflect.Value, depth int) ([]byte, error) {
 		return appendString(dst, v.String()), nil
 	}
 	if depth == MaxDepth {
-		return nil, &Error{Err: fmt.Errorf("more than %d arrays and objects are open", MaxDepth)}
+		return nil, &Error{Err: errDepth}
 	}
 	switch t.Kind() {
 	case reflect.Slice:
@@ -136,15 +136,7 @@ func appendStruct(dst []byte, v reflect.Value, s *shape, depth int) ([]byte, err
 	return append(dst, '}'), nil
 }
 
-// under places err inside the member or element called name; "" only gives it the
-// type *Error.
+// under places err inside the member or element called name.
 func under(name string, err error) error {
-	if name != "" {
-		name = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-	}
-	var at *Error
-	if errors.As(err, &at) {
-		return &Error{name + at.Pointer, at.Err}
-	}
-	return &Error{name, err}
+	return within("/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), err)
 }

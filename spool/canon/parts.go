@@ -79,7 +79,7 @@ func Tag(object Raw, name string) (string, error) {
 		}
 		return tok.String(), nil
 	}
-	return "", under(name, errors.New("member is missing"))
+	return "", under(name, errMissing)
 }
 
 // A Line is one line of a newline-delimited text.
@@ -95,7 +95,17 @@ func Lines(r io.Reader, limit int) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		s := bufio.NewScanner(r)
 		s.Buffer(nil, limit+1) // room for the newline
-		s.Split(splitLine)
+		// bufio.ScanLines, but that it leaves a carriage return where it is, and
+		// what a failed read has torn off is no line.
+		s.Split(func(data []byte, atEOF bool) (advance int, token []byte, err error) {
+			if i := bytes.IndexByte(data, '\n'); i >= 0 {
+				return i + 1, data[:i], nil
+			}
+			if atEOF && len(data) > 0 && s.Err() == nil {
+				return len(data), data, nil
+			}
+			return 0, nil, nil
+		})
 		n := 0
 		for s.Scan() {
 			n++
@@ -109,15 +119,4 @@ func Lines(r io.Reader, limit int) iter.Seq2[Line, error] {
 			yield(Line{N: n + 1}, fmt.Errorf("line %d: %w", n+1, err))
 		}
 	}
-}
-
-// splitLine is bufio.ScanLines that leaves a carriage return where it is.
-func splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	if atEOF && len(data) > 0 {
-		return len(data), data, nil
-	}
-	return 0, nil, nil
 }

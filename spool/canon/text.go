@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,13 +28,16 @@ func Without(src []byte, member string) ([]byte, error) {
 	return canonicalize(src, member, true)
 }
 
+// most is how large the canonical form of src may be.
+func most(src []byte) int { return max(4*len(src), 1<<20) }
+
 func canonicalize(src []byte, skip string, skipping bool) ([]byte, error) {
 	d := decode(src)
 	defer release(d)
 	w := writer{
 		d:        d,
 		out:      make([]byte, 0, len(src)),
-		limit:    max(4*len(src), 1<<20),
+		limit:    most(src),
 		skip:     skip,
 		skipping: skipping,
 	}
@@ -48,12 +50,11 @@ func canonicalize(src []byte, skip string, skipping bool) ([]byte, error) {
 	return w.out, nil
 }
 
-// appendRaw appends the canonical form of a value held inside another one, whose
-// size is its owner's business and whose depth starts at depth.
+// appendRaw appends the canonical form of a value that stands inside depth brackets.
 func appendRaw(dst []byte, src Raw, depth int) ([]byte, error) {
 	d := decode(src)
 	defer release(d)
-	w := writer{d: d, out: dst, limit: math.MaxInt}
+	w := writer{d: d, out: dst, limit: len(dst) + most(src)}
 	if err := w.value(depth); err != nil {
 		return nil, err
 	}
@@ -122,7 +123,7 @@ func (w *writer) value(depth int) error {
 		if depth == MaxDepth {
 			_, err := w.d.ReadToken() // so that the error names this value
 			if err == nil {
-				err = fmt.Errorf("more than %d arrays and objects are open", MaxDepth)
+				err = errDepth
 			}
 			return located(w.d, err)
 		}
@@ -285,7 +286,7 @@ func appendNumber(dst []byte, number Raw) ([]byte, error) {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil {
-		return nil, fmt.Errorf("%.40s overflows a float64", s)
+		return nil, fmt.Errorf("%.40s overflows a float64", number)
 	}
 	n := len(dst)
 	dst = appendFloat(dst, f)

@@ -1,8 +1,8 @@
 package canon
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -21,7 +21,7 @@ func Unmarshal(src []byte, v any) error {
 	if p.Kind() != reflect.Pointer || p.IsNil() {
 		panic(fmt.Sprintf("canon: Unmarshal into %T, which is not a pointer", v))
 	}
-	r := reader{decode(src)}
+	r := reader{decode(src), src}
 	defer release(r.Decoder)
 	if err := r.value(p.Elem()); err != nil {
 		return err
@@ -29,7 +29,10 @@ func Unmarshal(src []byte, v any) error {
 	return end(r.Decoder)
 }
 
-type reader struct{ *jsontext.Decoder }
+type reader struct {
+	*jsontext.Decoder
+	src []byte // what it decodes
+}
 
 // refuse places an error at the value read last.
 func (r reader) refuse(format string, args ...any) error {
@@ -55,13 +58,12 @@ func (r reader) value(v reflect.Value) error {
 	if r.PeekKind() != '[' && r.PeekKind() != '{' {
 		return r.scalar(v, s)
 	}
-	if r.StackDepth() == MaxDepth {
-		return r.refuse("more than %d arrays and objects are open", MaxDepth)
-	}
 	open, err := r.ReadToken()
 	switch {
 	case err != nil:
 		return r.located(err)
+	case r.StackDepth() > MaxDepth:
+		return r.refuse("%w", errDepth)
 	case open.Kind() == '[' && t.Kind() == reflect.Slice:
 		return r.array(v)
 	case open.Kind() == '{' && t.Kind() == reflect.Map && t.Key().Kind() == reflect.String:
@@ -80,30 +82,51 @@ func (r reader) located(err error) error {
 }
 
 func (r reader) unmarshaler(v reflect.Value) error {
-	depth := r.StackDepth()
-	raw, err := r.ReadValue()
+	raw, err := r.raw()
 	if err != nil {
-		return r.located(err)
-	}
-	at := string(r.StackPointer())
-	// Checks depth and overflow, which jsontext does not.
-	if _, err := appendRaw(nil, raw, depth); err != nil {
-		return within(at, err)
+		return err
 	}
 	v.SetZero() // a Raw would write over the bytes it held
 	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(raw); err != nil {
-		return within(at, err)
+		return within(string(r.StackPointer()), err)
 	}
 	return nil
 }
 
-// within places err, whose pointer starts at the value at, in the whole text.
-func within(at string, err error) error {
-	var e *Error
-	if errors.As(err, &e) {
-		return &Error{at + e.Pointer, e.Err}
+// raw reads a value of any shape, which is returned as written. It goes through it
+// for what jsontext does not check: depth, and numbers that overflow.
+func (r reader) raw() (Raw, error) {
+	start, outside := r.InputOffset(), r.StackDepth()
+	for {
+		var err error
+		switch kind := r.PeekKind(); kind {
+		case '{', '[', '}', ']':
+			if _, err = r.ReadToken(); err == nil && r.StackDepth() > MaxDepth {
+				err = errDepth
+			}
+		default:
+			var v Raw
+			if v, err = r.ReadValue(); err == nil && kind == '0' && overflows(v) {
+				err = fmt.Errorf("%.40s overflows a float64", v)
+			}
+		}
+		if err != nil {
+			return nil, r.located(err)
+		}
+		if r.StackDepth() <= outside {
+			return bytes.TrimLeft(r.src[start:r.InputOffset()], " \t\r\n:,"), nil
+		}
 	}
-	return &Error{at, err}
+}
+
+// overflows reports whether a number is no float64: not without an exponent or 309
+// digits.
+func overflows(number Raw) bool {
+	if len(number) < 309 && !bytes.ContainsAny(number, "eE") {
+		return false
+	}
+	_, err := strconv.ParseFloat(string(number), 64)
+	return err != nil
 }
 
 func (r reader) scalar(v reflect.Value, s *shape) error {
@@ -218,7 +241,7 @@ func (r reader) object(v reflect.Value, s *shape) error {
 	}
 	for i, f := range s.fields {
 		if seen&(1<<i) == 0 && !f.optional {
-			return within(string(r.StackPointer()), under(f.name, errors.New("member is missing")))
+			return within(string(r.StackPointer()), under(f.name, errMissing))
 		}
 	}
 	return nil
