@@ -91,7 +91,7 @@ var (
 	ErfQ = [6]float32{-0.12852548, -0.63568044, -0.105312094, 0.022922397, -0.0032251352, 0.00021522785}
 )
 
-// Erf is the error function of x, over every float32 at most 1.02 units in the
+// Erf is the error function of x, over every float32 at most 1.08 units in the
 // last place off. Erf(NaN) is NaN.
 func Erf(x float32) float32 {
 	t := math.Float32frombits(math.Float32bits(x) &^ (1 << 31))
