@@ -75,7 +75,7 @@ func openPlane(ctx context.Context, data, addr, org string) (*plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := loopback(addr); err != nil {
+	if err := term.Loopback("--addr", addr, "the token would cross the network in the clear; put a TLS proxy in front of 127.0.0.1"); err != nil {
 		return nil, err
 	}
 	store, err := db.Open(data, nil)
@@ -118,18 +118,6 @@ func dataFolder(data string) (string, error) {
 		data = filepath.Join(home, ".hanzo", "cloud")
 	}
 	return filepath.Abs(data)
-}
-
-// loopback refuses an address that other machines could reach.
-func loopback(addr string) error {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return term.Usagef("--addr %s: %w", addr, err)
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return term.Usagef("--addr %s: not a loopback address, and the token would cross the network in the clear; put a TLS proxy in front of 127.0.0.1", addr)
-	}
-	return nil
 }
 
 // firstToken answers whom the token in file speaks for, and makes both when the

@@ -14,9 +14,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/report"
 	"github.com/hanzoai/link/cmd/internal/term"
-	"github.com/hanzoai/link/kernels/cpu"
 	"github.com/hanzoai/link/spool"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable"
@@ -24,7 +24,6 @@ import (
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/trainer"
 	"github.com/hanzoai/link/trainer/data"
-	"github.com/hanzoai/link/trainer/kai"
 )
 
 // Program is the bench command.
@@ -36,15 +35,6 @@ func Program() term.Program {
 	}
 }
 
-func printJSON(w io.Writer, v any) error {
-	b, err := canon.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", b)
-	return err
-}
-
 var evalCommand = term.Command{
 	Name: "eval", Args: "CHECKPOINT BUILD",
 	Short: "answer a build's evaluation rows with a checkpoint, and record the run",
@@ -52,24 +42,26 @@ var evalCommand = term.Command{
 BUILD is a folder that train stage or train fit made. The run it records can be a
 gate's baseline. Predictions and scored items are stored beside it.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		root := flags.String("spool", "", "keep the record under this `folder`; default $HANZO_SPOOL, else ~/.hanzo/spool")
+		var m local.Machine
+		m.Flag(flags)
+		var record local.Record
+		record.Flag(flags)
 		run := flags.String("run", "", "the run's `id`; default from the checkpoint and the build")
 		suites := flags.String("suites", "", "answer only these `suites`, separated by commas")
-		threads := flags.Int("threads", 0, "compute on this `number` of threads; 0 is every core")
-		asJSON := flags.Bool("json", false, "print one JSON object instead of text")
+		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) != 2 {
 				return term.Usagef("expected a checkpoint and a build, and got %d arguments", len(args))
 			}
-			model, err := kai.Load(args[0], cpu.New(*threads))
+			model, err := m.Load(args[0])
 			if err != nil {
 				return err
 			}
 			build, err := data.OpenBuild(args[1])
 			if err != nil {
-				return term.Exit(term.Refused, err)
+				return term.Refuse(err)
 			}
-			s, err := spool.Open(*root, "", "")
+			s, err := record.Open()
 			if err != nil {
 				return err
 			}
@@ -77,10 +69,7 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			if err != nil {
 				return err
 			}
-			var only []string
-			if *suites != "" {
-				only = strings.Split(*suites, ",")
-			}
+			only := term.List(*suites)
 			if *run == "" {
 				id, err := trainer.BaselineRun(subject, build)
 				if err != nil {
@@ -95,26 +84,22 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 					*run = "eval_" + h.Hex()[:16]
 				}
 			}
-			log, err := s.Create(*run)
-			if errors.Is(err, spool.ErrExists) {
-				log, err = s.Resume(*run)
-			}
+			rec, err := local.OpenRun(s, *run)
 			if err != nil {
 				return err
 			}
-			defer log.Close()
+			defer rec.Close()
 			progress := term.NewProgress(streams.Err)
 			out, err := trainer.Evaluate(ctx, trainer.EvalConfig{
 				Run: *run, Build: build, Suites: only, Model: model, Subject: subject, Device: model.Device(),
-				Recorder: struct {
-					*spool.Spool
-					*spool.Log
-				}{s, log},
-				By: os.Getenv("USER"), Progress: func(p trainer.Progress) {
+				Recorder: rec, By: local.User(), Progress: func(p trainer.Progress) {
 					progress.Show(fmt.Sprintf("evaluating %s: %d of %d rows", p.Suite, p.Done, p.Rows))
 				},
 			})
 			progress.Done()
+			if errors.Is(err, trainer.ErrInterrupted) {
+				return term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted; the same command goes on with it", *run))
+			}
 			if err != nil {
 				return err
 			}
@@ -138,7 +123,7 @@ func showEvaluated(w io.Writer, out trainer.Evaluated, asJSON bool) error {
 		for _, s := range out.Suites {
 			list.Suites = append(list.Suites, suite{s.Suite, s.Dataset.ID, s.Evaluation, s.Measures})
 		}
-		return printJSON(w, list)
+		return term.PrintJSON(w, list)
 	}
 	table := term.NewTable(w)
 	table.Row("suite", "rows", "accuracy", "log loss", "brier", "ece")
@@ -172,20 +157,22 @@ With GATE.json: checks the gate and stores it in the spool, from where it is sen
 before any run that names it. A gate never changes: another threshold is another
 version, naming the one before.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		root := flags.String("spool", "", "the record's `folder`; default $HANZO_SPOOL, else ~/.hanzo/spool")
-		asJSON := flags.Bool("json", false, "print one JSON object instead of text")
+		var record local.Record
+		record.Flag(flags)
+		asJSON := term.AsJSON(flags)
 		return func(_ context.Context, streams term.IO, args []string) error {
-			if len(args) != 1 {
-				return term.Usagef("expected one argument, a run or a gate file, and got %d", len(args))
-			}
-			s, err := spool.Open(*root, "", "")
+			name, err := term.One(args, "a run or a gate file")
 			if err != nil {
 				return err
 			}
-			if strings.HasSuffix(args[0], ".json") {
-				return storeGate(streams.Out, s, args[0], *asJSON)
+			s, err := record.Open()
+			if err != nil {
+				return err
 			}
-			return judge(streams, s, args[0], *asJSON)
+			if strings.HasSuffix(name, ".json") {
+				return storeGate(streams.Out, s, name, *asJSON)
+			}
+			return judge(streams, s, name, *asJSON)
 		}
 	},
 }
@@ -207,7 +194,7 @@ func storeGate(w io.Writer, s *spool.Spool, name string, asJSON bool) error {
 		return err
 	}
 	if asJSON {
-		return printJSON(w, map[string]canon.Hash{"gate_spec_hash": hash})
+		return term.PrintJSON(w, map[string]canon.Hash{"gate_spec_hash": hash})
 	}
 	fmt.Fprintln(w, hash)
 	return nil
@@ -249,7 +236,7 @@ func judge(streams term.IO, s *spool.Spool, run string, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		if err := printJSON(streams.Out, verdict); err != nil {
+		if err := term.PrintJSON(streams.Out, verdict); err != nil {
 			return err
 		}
 	} else {
@@ -274,13 +261,7 @@ func evaluations(s *spool.Spool, run string) ([]gate.Evaluation, error) {
 			Complete: e.Completion == event.Complete, Measures: e.Measures,
 		}
 		if e.ItemsSHA256 != nil {
-			f, err := s.OpenArtifact(*e.ItemsSHA256)
-			if err != nil {
-				return nil, err
-			}
-			judged.Items, err = gate.ParseItems(f)
-			f.Close()
-			if err != nil {
+			if judged.Items, err = report.ReadItems(s, *e.ItemsSHA256); err != nil {
 				return nil, fmt.Errorf("evaluation %s: %w", e.ID, err)
 			}
 		}
@@ -318,13 +299,14 @@ var reportCommand = term.Command{
 	Name: "report", Args: "RUN [FILE]",
 	Short: "draw a run as one HTML file that needs nothing else",
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		root := flags.String("spool", "", "the record's `folder`; default $HANZO_SPOOL, else ~/.hanzo/spool")
+		var record local.Record
+		record.Flag(flags)
 		baseline := flags.String("baseline", "", "compare with this `run`; default the gate's baseline")
 		return func(_ context.Context, streams term.IO, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
 				return term.Usagef("expected a run, and where to write: got %d arguments", len(args))
 			}
-			s, err := spool.Open(*root, "", "")
+			s, err := record.Open()
 			if err != nil {
 				return err
 			}

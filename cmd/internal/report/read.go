@@ -55,7 +55,7 @@ func Read(s *spool.Spool, run, baseline string) (Report, error) {
 			if b.DatasetSHA256 != e.DatasetSHA256 || b.ItemsSHA256 == nil {
 				continue
 			}
-			if suite.Before, err = readItems(s, *b.ItemsSHA256); err != nil {
+			if suite.Before, err = ReadItems(s, *b.ItemsSHA256); err != nil {
 				return Report{}, err
 			}
 			if len(suite.After) > 0 {
@@ -103,7 +103,7 @@ func readSuite(s *spool.Spool, e event.Evaluation) (Suite, error) {
 	suite := Suite{Name: SuiteOf(e.Dataset)}
 	var err error
 	if e.ItemsSHA256 != nil {
-		if suite.After, err = readItems(s, *e.ItemsSHA256); err != nil {
+		if suite.After, err = ReadItems(s, *e.ItemsSHA256); err != nil {
 			return suite, err
 		}
 	}
@@ -131,7 +131,8 @@ func readSuite(s *spool.Spool, e event.Evaluation) (Suite, error) {
 	return suite, nil
 }
 
-func readItems(s *spool.Spool, sha canon.SHA256) ([]gate.Item, error) {
+// ReadItems reads an items artifact.
+func ReadItems(s *spool.Spool, sha canon.SHA256) ([]gate.Item, error) {
 	f, err := s.OpenArtifact(sha)
 	if err != nil {
 		return nil, err

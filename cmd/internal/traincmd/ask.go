@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable"
@@ -35,8 +36,8 @@ request from a file ("-" for standard input).
 the shape that the public clients send. It authenticates nobody; put a gateway in
 front of it to serve others.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		var m machine
-		m.flag(flags)
+		var m local.Machine
+		m.Flag(flags)
 		question := flags.String("question", "", `the question, as the JSON of /v1/decisions: {"type", "instructions", "criteria"}`)
 		kind := flags.String("type", "choice", "the question's `type`: choice, score or noul")
 		options := flags.String("options", "", "its answers, separated by commas; a score's lowest first")
@@ -44,13 +45,13 @@ front of it to serve others.`,
 		request := flags.String("request", "", "answer the request in this `file`")
 		listen := flags.String("listen", "", "serve POST /v1/decisions at this `address`")
 		addrFile := flags.String("addr-file", "", "with --listen: write the address served to this `file`")
-		asJSON := asJSON(flags)
+		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) == 0 {
 				return term.Usagef("name the checkpoint to ask")
 			}
 			dir := args[0]
-			model, err := load(dir, m)
+			model, err := m.Load(dir)
 			if err != nil {
 				return err
 			}
@@ -130,7 +131,7 @@ func (d *decider) questions(question, kind, options, instructions string) ([]dec
 			return nil, term.Usagef("--type: %w", err)
 		}
 		var criteria []decision.Criterion
-		for _, label := range list(options) {
+		for _, label := range term.List(options) {
 			criteria = append(criteria, decision.Criterion{Label: label})
 		}
 		q, err := decision.New(t, instructions, criteria)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/data"
@@ -23,26 +24,26 @@ on the build's select rows, which neither train nor grade; a bucket of questions
 with fewer than 50 of them takes its type's temperature, or 1. Readouts keep their
 own. train fit does this by itself.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		var m machine
-		m.flag(flags)
-		asJSON := asJSON(flags)
+		var m local.Machine
+		m.Flag(flags)
+		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) != 3 {
 				return term.Usagef("expected a checkpoint, a build and a new folder, and got %d arguments", len(args))
 			}
-			model, err := load(args[0], m)
+			model, err := m.Load(args[0])
 			if err != nil {
 				return err
 			}
 			build, err := data.OpenBuild(args[1])
 			if err != nil {
-				return refused(err)
+				return term.Refuse(err)
 			}
 			var rows []decision.Row
 			for _, set := range build.Role(record.RoleSelect) {
 				more, err := set.Rows()
 				if err != nil {
-					return refused(err)
+					return term.Refuse(err)
 				}
 				rows = append(rows, more...)
 			}
@@ -57,7 +58,7 @@ own. train fit does this by itself.`,
 				return err
 			}
 			if *asJSON {
-				return printJSON(streams.Out, calibration)
+				return term.PrintJSON(streams.Out, calibration)
 			}
 			table := term.NewTable(streams.Out)
 			table.Row("questions", "rows", "temperature", "log loss at 1", "log loss")

@@ -71,7 +71,7 @@ func (c *columns) flag(flags *flag.FlagSet) {
 // take is the file as one suite of a stage.
 func (c columns) take(file string) (trainer.Take, error) {
 	take := trainer.Take{
-		Suite: c.suite, Times: 1, File: file, Delimiter: c.delimiter, State: list(c.state), Label: c.label,
+		Suite: c.suite, Times: 1, File: file, Delimiter: c.delimiter, State: term.List(c.state), Label: c.label,
 		Target: c.target, Counts: c.counts, ID: c.id, Group: c.group, Lang: c.lang, Split: c.split, Key: c.key,
 		Type: c.kind, Instructions: c.instructions, Positive: c.positive, License: c.license, Origin: c.origin,
 	}
@@ -110,9 +110,9 @@ func rows(flags *flag.FlagSet, act func(data.ImportConfig) (data.Report, error))
 	replace := flags.Bool("replace", false, "replace a suite of the same name")
 	tokens := flags.String("tokenizer", "", "count lengths in the tokens of this `file`, a tokenizer.json; default characters")
 	maxLen := flags.Int("max-len", 0, "warn of states over this `number` of tokens or characters")
-	asJSON := asJSON(flags)
+	asJSON := term.AsJSON(flags)
 	return func(_ context.Context, streams term.IO, args []string) error {
-		file, err := one(args, "a file of rows")
+		file, err := term.One(args, "a file of rows")
 		if err != nil {
 			return err
 		}
@@ -135,14 +135,14 @@ func rows(flags *flag.FlagSet, act func(data.ImportConfig) (data.Report, error))
 		}
 		report, err := act(config)
 		if *asJSON {
-			if printed := printJSON(streams.Out, report); printed != nil {
+			if printed := term.PrintJSON(streams.Out, report); printed != nil {
 				return printed
 			}
 		} else if report.Rows > 0 {
 			showImport(streams.Out, report)
 		}
 		if err != nil {
-			return refused(err)
+			return term.Refuse(err)
 		}
 		return nil
 	}

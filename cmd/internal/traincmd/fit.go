@@ -9,10 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strings"
 
+	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/report"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/spool"
@@ -41,13 +40,13 @@ Ctrl-C saves the state and leaves the run open: train fit --resume RUN goes on
 from there, and so it does after a crash, bit for bit.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		var f fitting
-		f.machine.flag(flags)
-		f.record.flag(flags)
+		f.machine.Flag(flags)
+		f.record.Flag(flags)
 		f.folders.flag(flags)
 		f.quick.flag(flags)
 		flags.StringVar(&f.run, "run", "", "the run's `id`; default run_ and 16 random hex digits")
 		flags.StringVar(&f.resume, "resume", "", "go on with this `run`")
-		asJSON := asJSON(flags)
+		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			f.streams, f.progress, f.asJSON = streams, term.NewProgress(streams.Err), *asJSON
 			if f.resume != "" {
@@ -56,7 +55,7 @@ from there, and so it does after a crash, bit for bit.`,
 				}
 				return f.again(ctx)
 			}
-			file, err := one(args, "a stage file or a file of rows")
+			file, err := term.One(args, "a stage file or a file of rows")
 			if err != nil {
 				return err
 			}
@@ -76,8 +75,8 @@ func (f *folders) flag(flags *flag.FlagSet) {
 
 // fitting is one train fit.
 type fitting struct {
-	machine machine
-	record  recordIn
+	machine local.Machine
+	record  local.Record
 	folders folders
 	quick   quick
 	run     string
@@ -111,7 +110,7 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 	if err != nil {
 		return term.Exit(term.Usage, fmt.Errorf("%s: %w", file, err))
 	}
-	build, err := f.build(stage, at)
+	build, err := buildStage(f.streams.Err, stage, at, f.folders)
 	if err != nil {
 		return err
 	}
@@ -119,13 +118,13 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 	if !filepath.IsAbs(base) {
 		base = filepath.Join(at, base)
 	}
-	model, err := load(base, f.machine)
+	model, err := f.machine.Load(base)
 	if err != nil {
 		return err
 	}
 	opened, err := data.OpenBuild(build)
 	if err != nil {
-		return refused(err)
+		return term.Refuse(err)
 	}
 	for _, p := range []*string{&build, &base} {
 		if *p, err = filepath.Abs(*p); err != nil {
@@ -173,41 +172,18 @@ func (f *fitting) again(ctx context.Context) error {
 	}
 	build, err := data.OpenBuild(kept.Build)
 	if err != nil {
-		return refused(err)
+		return term.Refuse(err)
 	}
-	model, err := load(kept.Base, f.machine)
+	model, err := f.machine.Load(kept.Base)
 	if err != nil {
 		return err
 	}
 	return f.fit(ctx, stage, model, build, kept.Base)
 }
 
-// build imports the takes that name a file and seals all of them.
-func (f *fitting) build(stage trainer.Stage, at string) (string, error) {
-	return buildStage(f.streams.Err, stage, at, f.folders)
-}
-
-// recording is a spool with one of its logs open: what a run is recorded in.
-type recording struct {
-	*spool.Spool
-	*spool.Log
-}
-
-// openRun opens a run's log, a new one or one that was begun.
-func openRun(s *spool.Spool, run string) (recording, error) {
-	log, err := s.Create(run)
-	if errors.Is(err, spool.ErrExists) {
-		log, err = s.Resume(run)
-	}
-	if errors.Is(err, spool.ErrLocked) {
-		err = fmt.Errorf("%w; wait for it, or choose another --run", err)
-	}
-	return recording{s, log}, err
-}
-
 // fit evaluates the base, trains, and shows what came of it.
 func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model, build *data.Build, base string) error {
-	s, err := f.record.open()
+	s, err := f.record.Open()
 	if err != nil {
 		return err
 	}
@@ -225,7 +201,7 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 	if err != nil {
 		return err
 	}
-	rec, err := openRun(s, f.run)
+	rec, err := local.OpenRun(s, f.run)
 	if err != nil {
 		return err
 	}
@@ -236,14 +212,14 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 	result, err := trainer.Fit(ctx, trainer.Config{
 		Run: f.run, Stage: stage, Build: build, Model: model, Base: address, Device: model.Device(),
 		Recorder: rec, Dir: filepath.Join(f.folders.runs, f.run), Resume: f.resume != "", Baseline: &before,
-		By: userName(), Progress: f.show,
+		By: local.User(), Progress: f.show,
 	})
 	f.progress.Done()
 	switch {
 	case errors.Is(err, trainer.ErrInterrupted):
 		return term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted after step %d and kept: train fit --resume %s goes on", f.run, result.Steps, f.run))
 	case errors.Is(err, data.ErrPurpose):
-		return refused(err)
+		return term.Refuse(err)
 	case err != nil:
 		return err
 	}
@@ -257,7 +233,7 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 		return err
 	}
 	if f.asJSON {
-		if err := printJSON(f.streams.Out, outcomeOf(result, page)); err != nil {
+		if err := term.PrintJSON(f.streams.Out, outcomeOf(result, page)); err != nil {
 			return err
 		}
 	} else {
@@ -272,14 +248,14 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 // baseline evaluates the base on what the run will be evaluated on, once for a
 // base and a build.
 func (f *fitting) baseline(ctx context.Context, s *spool.Spool, model *kai.Model, build *data.Build, subject canon.SHA256, run string) (trainer.Evaluated, error) {
-	rec, err := openRun(s, run)
+	rec, err := local.OpenRun(s, run)
 	if err != nil {
 		return trainer.Evaluated{}, err
 	}
 	defer rec.Close()
 	before, err := trainer.Evaluate(ctx, trainer.EvalConfig{
 		Run: run, Build: build, Model: model, Subject: subject, Device: model.Device(),
-		Recorder: rec, By: userName(), Tags: []string{"baseline"}, Progress: f.show,
+		Recorder: rec, By: local.User(), Tags: []string{"baseline"}, Progress: f.show,
 	})
 	f.progress.Done()
 	return before, err
@@ -308,18 +284,3 @@ func randomHex() string {
 	}
 	return hex.EncodeToString(b[:])
 }
-
-// userName is who runs this, as the machine knows them.
-func userName() string {
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return strings.Map(func(r rune) rune {
-			if r < ' ' || r == 0x7f {
-				return -1
-			}
-			return r
-		}, u.Username)
-	}
-	return "unknown"
-}
-
-var _ trainer.Recorder = recording{}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/trainer/data"
 	"github.com/hanzoai/link/trainer/kai"
@@ -21,16 +22,16 @@ with a vocabulary learned on the rows of --data. The head is new either way: the
 checkpoint answers at chance until it is taught. The same flags give the same
 bytes.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		var m machine
-		m.flag(flags)
+		var m local.Machine
+		m.Flag(flags)
 		encoder := flags.String("encoder", "", "start from the encoder in this `folder`")
 		size := flags.String("size", "", "start from nothing at this `size`: nano or small")
 		suites := flags.String("data", "", "learn the vocabulary on these imported suites' `folders`, separated by commas")
 		seed := flags.Uint64("seed", 1, "the `number` that all first weights come from")
 		maxLen := flags.Int("max-len", 0, "read at most this `number` of tokens of a question's context; 0 is 1024, or what the encoder can")
-		json := asJSON(flags)
+		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
-			dir, err := one(args, "the checkpoint's new folder")
+			dir, err := term.One(args, "the checkpoint's new folder")
 			if err != nil {
 				return err
 			}
@@ -41,22 +42,22 @@ bytes.`,
 				return term.Usagef("--size needs --data: a vocabulary is learned on your rows")
 			}
 			config := kai.InitConfig{Encoder: *encoder, Size: *size, Seed: *seed, MaxLen: *maxLen}
-			for _, suite := range list(*suites) {
+			for _, suite := range term.List(*suites) {
 				texts, err := data.Texts(suite)
 				if err != nil {
-					return refused(err)
+					return term.Refuse(err)
 				}
 				config.Texts = append(config.Texts, texts...)
 			}
-			model, unused, err := kai.Init(config, m.device())
+			model, unused, err := kai.Init(config, m.Device())
 			if err != nil {
 				return err
 			}
 			if err := model.Save(dir); err != nil {
 				return err
 			}
-			if *json {
-				return printJSON(streams.Out, struct {
+			if *asJSON {
+				return term.PrintJSON(streams.Out, struct {
 					Checkpoint string   `json:"checkpoint"`
 					SHA256     string   `json:"sha256"`
 					Parameters int      `json:"parameters"`

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/trainer/decision"
 	"github.com/hanzoai/link/trainer/kai"
@@ -235,12 +236,8 @@ func (d *decider) problem(w http.ResponseWriter, err error) {
 // listen serves until ctx ends. It binds loopback addresses only: it
 // authenticates nobody, so what others may ask belongs behind a gateway.
 func (d *decider) listen(ctx context.Context, address string, ready func(net.Addr)) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("--listen %s: %w; give HOST:PORT, as 127.0.0.1:8080", address, err)
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--listen %s: only a loopback address is served, since nobody is authenticated here; put a gateway in front", address)
+	if err := term.Loopback("--listen", address, "nobody is authenticated here; put a gateway in front of 127.0.0.1"); err != nil {
+		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

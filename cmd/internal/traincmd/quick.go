@@ -50,7 +50,7 @@ func (f *fitting) stageBytes(file, dir string) (src []byte, at string, err error
 	base := q.base
 	if q.encoder != "" {
 		base = filepath.Join(dir, "base")
-		model, _, err := kai.Init(kai.InitConfig{Encoder: q.encoder, Seed: q.seed}, f.machine.device())
+		model, _, err := kai.Init(kai.InitConfig{Encoder: q.encoder, Seed: q.seed}, f.machine.Device())
 		if err != nil {
 			return nil, "", err
 		}

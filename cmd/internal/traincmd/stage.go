@@ -24,9 +24,9 @@ ends in its hash: the same rows are the same dataset, on every machine.`,
 		var f folders
 		flags.StringVar(&f.suites, "data", "data", "the `folder` of suites")
 		flags.StringVar(&f.builds, "builds", "builds", "the `folder` of sealed builds")
-		asJSON := asJSON(flags)
+		asJSON := term.AsJSON(flags)
 		return func(_ context.Context, streams term.IO, args []string) error {
-			file, err := one(args, "a stage file")
+			file, err := term.One(args, "a stage file")
 			if err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ ends in its hash: the same rows are the same dataset, on every machine.`,
 				if err != nil {
 					return err
 				}
-				return printJSON(streams.Out, r)
+				return term.PrintJSON(streams.Out, r)
 			}
 			dir, err := buildStage(streams.Out, stage, filepath.Dir(file), f)
 			if err == nil {
@@ -105,9 +105,9 @@ func sealStage(w io.Writer, stage trainer.Stage, at string, f folders) (data.Sta
 			showImport(w, report)
 		}
 		if err != nil {
-			return data.StageReport{}, refused(err)
+			return data.StageReport{}, term.Refuse(err)
 		}
 	}
 	r, err := data.Stage(config)
-	return r, refused(err)
+	return r, term.Refuse(err)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool"
@@ -28,15 +29,15 @@ tries again: Ctrl-C stops it and loses nothing.
 --check sends nothing: it compares the server's view of every run with what its
 log here adds up to.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		var r recordIn
-		r.flag(flags)
+		var r local.Record
+		r.Flag(flags)
 		check := flags.Bool("check", false, "compare and send nothing")
-		asJSON := asJSON(flags)
+		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) > 0 {
 				return term.Usagef("sync takes no arguments: it sends the whole spool")
 			}
-			s, err := r.open()
+			s, err := r.Open()
 			if err != nil {
 				return err
 			}
@@ -81,7 +82,7 @@ func showSync(w io.Writer, s *spool.Spool, r upload.Report, asJSON bool) error {
 		for _, x := range r.Refused {
 			out.Refused = append(out.Refused, refusal{x.Subject, x.Seq, x.Err.Error()})
 		}
-		return printJSON(w, out)
+		return term.PrintJSON(w, out)
 	}
 	for _, x := range r.Refused {
 		fmt.Fprintf(w, "refused: %s\n", x)
@@ -114,7 +115,7 @@ func compare(ctx context.Context, streams term.IO, s *spool.Spool, client *api.C
 		for _, d := range differences {
 			out.Differences = append(out.Differences, difference(d))
 		}
-		if err := printJSON(streams.Out, out); err != nil {
+		if err := term.PrintJSON(streams.Out, out); err != nil {
 			return err
 		}
 	} else {
@@ -154,14 +155,14 @@ var cancelCommand = term.Command{
 	Name: "cancel", Args: "RUN",
 	Short: "end an interrupted run for good, as cancelled",
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
-		var r recordIn
-		r.flag(flags)
+		var r local.Record
+		r.Flag(flags)
 		return func(_ context.Context, streams term.IO, args []string) error {
-			run, err := one(args, "the run to cancel")
+			run, err := term.One(args, "the run to cancel")
 			if err != nil {
 				return err
 			}
-			s, err := r.open()
+			s, err := r.Open()
 			if err != nil {
 				return err
 			}

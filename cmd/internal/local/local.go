@@ -1,0 +1,86 @@
+// Package local is what the commands share of the machine they run on: the
+// processor they compute with, the record they keep there, and who they run for.
+package local
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/kernels/cpu"
+	"github.com/hanzoai/link/spool"
+	"github.com/hanzoai/link/trainer"
+	"github.com/hanzoai/link/trainer/kai"
+)
+
+// A Machine is the device that a command computes on, as its flags say.
+type Machine struct{ threads int }
+
+// Flag declares --threads.
+func (m *Machine) Flag(flags *flag.FlagSet) {
+	flags.IntVar(&m.threads, "threads", 0, "compute on this `number` of threads; 0 is every core. No result depends on it")
+}
+
+// Device is the machine's.
+func (m Machine) Device() *cpu.Device { return cpu.New(m.threads) }
+
+// Load reads a checkpoint's folder onto the machine.
+func (m Machine) Load(dir string) (*kai.Model, error) {
+	if _, err := os.Stat(filepath.Join(dir, "kai.json")); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
+			return nil, term.Usagef("%s is an encoder, not a Kai checkpoint: train init NEW --encoder %s makes one", dir, dir)
+		}
+		return nil, term.Usagef("%s is no Kai checkpoint (it has no kai.json): train init makes one", dir)
+	}
+	return kai.Load(dir, m.Device())
+}
+
+// A Record is where runs are recorded, as a command's flags say.
+type Record struct{ root string }
+
+// Flag declares --spool.
+func (r *Record) Flag(flags *flag.FlagSet) {
+	flags.StringVar(&r.root, "spool", "", "keep the record under this `folder`; default $HANZO_SPOOL, else ~/.hanzo/spool")
+}
+
+// Open opens the spool.
+func (r Record) Open() (*spool.Spool, error) { return spool.Open(r.root, "", "") }
+
+// A Run is a spool with one of its logs open: what a run is recorded in.
+type Run struct {
+	*spool.Spool
+	*spool.Log
+}
+
+var _ trainer.Recorder = Run{}
+
+// OpenRun opens a run's log, a new one or one that was begun. The caller closes
+// it.
+func OpenRun(s *spool.Spool, run string) (Run, error) {
+	log, err := s.Create(run)
+	if errors.Is(err, spool.ErrExists) {
+		log, err = s.Resume(run)
+	}
+	if errors.Is(err, spool.ErrLocked) {
+		err = fmt.Errorf("%w; wait for it, or choose another --run", err)
+	}
+	return Run{s, log}, err
+}
+
+// User is who runs this, as the machine knows them.
+func User() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f {
+				return -1
+			}
+			return r
+		}, u.Username)
+	}
+	return "unknown"
+}
