@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -142,8 +143,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestStrings writes every Unicode scalar and checks that exactly 34 are escaped.
-func TestStrings(t *testing.T) {
+// TestEscapes writes every Unicode scalar and checks that exactly 34 are escaped.
+func TestEscapes(t *testing.T) {
 	escapes := map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\t': `\t`, '\n': `\n`, '\f': `\f`, '\r': `\r`}
 	for r := range rune(0x20) {
 		if escapes[r] == "" {
@@ -350,5 +351,15 @@ func TestLines(t *testing.T) {
 	}
 	if n != 2 {
 		t.Errorf("%d lines and errors, want one each", n)
+	}
+}
+
+func TestStrings(t *testing.T) {
+	got, err := Strings(Raw(`{"b":["x",{"name":"y"},1,""],"a":"A"}`))
+	if want := []string{"A", "x", "y", ""}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("Strings = %q, %v; want %q", got, err, want)
+	}
+	if got, err := Strings(Raw(`["x"`)); err == nil {
+		t.Errorf("Strings of what is not JSON = %q", got)
 	}
 }

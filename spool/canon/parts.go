@@ -82,6 +82,31 @@ func Tag(object Raw, name string) (string, error) {
 	return "", under(name, errMissing)
 }
 
+// Strings returns the strings of a JSON value, members' names aside, in the order
+// of its canonical form.
+func Strings(src Raw) ([]string, error) {
+	c, err := Canonicalize(src)
+	if err != nil {
+		return nil, err
+	}
+	d := decode(c)
+	defer release(d)
+	var found []string
+	for {
+		tok, err := d.ReadToken()
+		if err == io.EOF {
+			return found, nil
+		}
+		if err != nil {
+			return nil, located(d, err)
+		}
+		in, n := d.StackIndex(d.StackDepth())
+		if name := in == '{' && n%2 == 1; tok.Kind() == '"' && !name {
+			found = append(found, tok.String())
+		}
+	}
+}
+
 // A Line is one line of a newline-delimited text.
 type Line struct {
 	N     int    // from 1

@@ -38,6 +38,7 @@ func canonicalize(src []byte, skip string, skipping bool) ([]byte, error) {
 		d:        d,
 		out:      make([]byte, 0, len(src)),
 		limit:    most(src),
+		members:  make([]member, 0, 16),
 		skip:     skip,
 		skipping: skipping,
 	}

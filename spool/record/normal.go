@@ -34,46 +34,11 @@ func ContaminationHash(input canon.Raw) (hash canon.Hash, matches bool) {
 // Leaves returns the strings of a JSON value, members' names aside, in canonical
 // order and [Normal] form. Empty ones keep their place.
 func Leaves(input canon.Raw) ([]string, error) {
-	c, err := canon.Canonicalize(input)
-	if err != nil {
-		return nil, err
+	leaves, err := canon.Strings(input)
+	for i, s := range leaves {
+		leaves[i] = Normal(s)
 	}
-	leaves, err := appendLeaves(nil, c)
 	return leaves, err
-}
-
-// appendLeaves reads canonical JSON, so members come in canonical order.
-func appendLeaves(leaves []string, v canon.Raw) ([]string, error) {
-	switch v.Kind() {
-	case '"':
-		var s string
-		if err := canon.Unmarshal(v, &s); err != nil {
-			return nil, err
-		}
-		return append(leaves, Normal(s)), nil
-	case '[':
-		var elems []canon.Raw
-		if err := canon.Unmarshal(v, &elems); err != nil {
-			return nil, err
-		}
-		for _, e := range elems {
-			var err error
-			if leaves, err = appendLeaves(leaves, e); err != nil {
-				return nil, err
-			}
-		}
-	case '{':
-		members, err := canon.Members(v)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range members {
-			if leaves, err = appendLeaves(leaves, m.Value); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return leaves, nil
 }
 
 // Normal returns a text's normal form (HIP-1334 §3.4): lower case, every run of
