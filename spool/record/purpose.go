@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -54,12 +55,7 @@ func (p Purpose) Valid() bool { _, ok := admission[p]; return ok }
 
 // Admits reports whether data of purpose p may be read in a role.
 func (p Purpose) Admits(r Role) bool {
-	for _, admitted := range admission[p].roles {
-		if admitted == r {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(admission[p].roles, r)
 }
 
 // Derivation reports whether anything may be derived from data of purpose p.
@@ -105,7 +101,8 @@ func (a Artifact) CheckParents(parents ...Artifact) error {
 	if a.Kind == KindDataset {
 		var others []Artifact
 		for _, p := range parents {
-			if p.Kind != KindDataset || p.Purpose != a.Purpose {
+			// Dev rows stay, because they also decide what is made with others.
+			if p.Kind != KindDataset || p.Purpose != a.Purpose || p.Purpose == Dev {
 				others = append(others, p)
 			}
 		}

@@ -99,6 +99,8 @@ func TestHIP1334Item4(t *testing.T) {
 		{"items that shed it", artifact(KindItems, EvalOnly), []Artifact{artifact(KindPredictions, SealedEval)}, ErrPurpose},
 		{"a dataset without its retired items", artifact(KindDataset, EvalOnly), []Artifact{artifact(KindDataset, EvalOnly)}, nil},
 		{"a train dataset from an eval_only one", artifact(KindDataset, Train), []Artifact{artifact(KindDataset, EvalOnly)}, ErrDerivation},
+		{"a dev dataset from dev and train", artifact(KindDataset, Dev), []Artifact{artifact(KindDataset, Dev), artifact(KindDataset, Train)}, nil},
+		{"a dev dataset from train", artifact(KindDataset, Dev), []Artifact{artifact(KindDataset, Train)}, ErrPurpose},
 		{"a dataset of its own", artifact(KindDataset, SealedEval), nil, nil},
 	}
 	for _, tt := range tests {

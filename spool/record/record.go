@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/hanzoai/link/spool/canon"
@@ -32,6 +31,9 @@ var (
 	datasetForm = regexp.MustCompile(datasetPattern)
 	itemForm    = regexp.MustCompile(itemPattern)
 	runForm     = regexp.MustCompile(runPattern)
+
+	// time.Parse also takes a comma, an hour of one digit and other zones.
+	instantForm = regexp.MustCompile(`^[0-9-]{10}T[0-9:]{8}(\.[0-9]+)?Z$`)
 )
 
 // ValidDataset reports whether id may name a dataset. A gate's name has the same form.
@@ -61,7 +63,7 @@ func shape(v any) error {
 
 // instant checks that s is an RFC 3339 instant in UTC with Z.
 func instant(member, s string) error {
-	if _, err := time.Parse(time.RFC3339Nano, s); err != nil || !strings.HasSuffix(s, "Z") {
+	if _, err := time.Parse(time.RFC3339, s); err != nil || !instantForm.MatchString(s) {
 		return fault(member, fmt.Errorf("%q is not an RFC 3339 instant in UTC with Z", s))
 	}
 	return nil

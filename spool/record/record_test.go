@@ -192,6 +192,8 @@ func TestValidateDataset(t *testing.T) {
 		{"open with address", func(d *Dataset) { d.State = Open }, "/sha256: "},
 		{"sealed without instant", func(d *Dataset) { d.Sealed = nil }, "/sealed: "},
 		{"created", func(d *Dataset) { d.Created = "today" }, "/created: "},
+		{"created with a comma", func(d *Dataset) { d.Created = "2026-09-29T07:50:36,5Z" }, "/created: "},
+		{"created at an hour of one digit", func(d *Dataset) { d.Created = "2026-09-29T7:50:36Z" }, "/created: "},
 	}
 	for _, tt := range tests {
 		d := good
