@@ -15,8 +15,8 @@ import (
 type Item struct {
 	Item       string   `json:"item"`
 	Question   string   `json:"question"`
-	Group      string   `json:"group,omitzero"`      // the bootstrap's unit; the item when empty
-	Correct    *bool    `json:"correct,omitzero"`    //
+	Group      string   `json:"group,omitzero"` // the bootstrap's unit; the item when empty
+	Correct    *bool    `json:"correct,omitzero"`
 	PGold      *float64 `json:"p_gold,omitzero"`     // the probability given to the gold answer
 	Confidence *float64 `json:"confidence,omitzero"` // the probability of the answer given
 	Brier      *float64 `json:"brier,omitzero"`      // Σ over options of (p − y)²

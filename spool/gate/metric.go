@@ -26,7 +26,7 @@ func Computed(metric string) bool {
 }
 
 // Metric computes one of the five from items. It is an error when there are none,
-// or when one lacks what the metric needs.
+// when one lacks what the metric needs, and when their sum is not finite.
 func Metric(name string, items []Item) (float64, error) {
 	s, err := sampleOf(name, items)
 	if err != nil {
@@ -36,8 +36,14 @@ func Metric(name string, items []Item) (float64, error) {
 	for i := range items {
 		all.add(s, i)
 	}
-	return all.metric(name), nil
+	v := all.metric(name)
+	if !finite(v) {
+		return 0, fmt.Errorf("%s of %d items overflows", name, len(items))
+	}
+	return v, nil
 }
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // Measures returns those of the five that items allow, over all rows.
 func Measures(items []Item) []Measure {
@@ -91,7 +97,7 @@ func sampleOf(name string, items []Item) (sample, error) {
 			s.value[i] = *v
 			v, field = it.Confidence, "confidence"
 		}
-		if v == nil || math.IsNaN(*v) || math.IsInf(*v, 0) {
+		if v == nil || !finite(*v) {
 			return sample{}, fmt.Errorf("%s: item %s, question %s has no %s", name, it.Item, it.Question, field)
 		}
 		switch name {

@@ -105,6 +105,7 @@ func TestMetricRefuses(t *testing.T) {
 		{"no p_gold", NLL, []Item{{Item: "b"}}},
 		{"NaN", NLL, []Item{{Item: "b", PGold: ptr(math.NaN())}}},
 		{"no brier", Brier, []Item{{Item: "b"}}},
+		{"a sum that overflows", Score, []Item{{Item: "a", Score: ptr(math.MaxFloat64)}, {Item: "b", Score: ptr(math.MaxFloat64)}}},
 		{"infinite score", Score, []Item{{Item: "b", Score: ptr(math.Inf(1))}}},
 	}
 	for _, tt := range tests {

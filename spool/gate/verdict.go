@@ -2,7 +2,6 @@ package gate
 
 import (
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/hanzoai/link/spool/canon"
@@ -32,7 +31,7 @@ func (o Outcome) Valid() bool { return o == Pass || o == Fail }
 type Reason string
 
 const (
-	Missing    Reason = "missing"    // no evaluation on the dataset, or not the numbers the metric needs
+	Missing    Reason = "missing"    // no evaluation on the dataset, or no finite number comes of it
 	Incomplete Reason = "incomplete" // the evaluation is not complete
 	Unpaired   Reason = "unpaired"   // a row is in only one of the two evaluations
 )
@@ -136,7 +135,7 @@ func (r Rule) read(e *Evaluation) (v float64, n uint64, ok bool) {
 			if m.N != nil {
 				n = *m.N
 			}
-			return m.Value, n, !math.IsNaN(m.Value) && !math.IsInf(m.Value, 0)
+			return m.Value, n, finite(m.Value)
 		}
 	}
 	return 0, 0, false
@@ -156,10 +155,10 @@ func (r Rule) compare(subject, baseline *Evaluation) RuleResult {
 	}
 	v, n, ok := r.read(subject)
 	b, _, okBaseline := r.read(baseline)
-	if !ok || !okBaseline {
+	d := r.improvement(v, b)
+	if !ok || !okBaseline || !finite(d) {
 		return refused(Missing)
 	}
-	d := r.improvement(v, b)
 	res := RuleResult{Value: &v, Baseline: &b, Delta: &d, N: n}
 	needed := -r.Test.Tolerance - epsilon // hold: d must reach this
 	if r.Test.Kind == Improve {
@@ -171,6 +170,9 @@ func (r Rule) compare(subject, baseline *Evaluation) RuleResult {
 		res.Pass = r.reaches(d, needed)
 	case interval.Kind == ByBootstrap:
 		lo, hi := r.bootstrap(p)
+		if !finite(lo) || !finite(hi) {
+			return refused(Missing)
+		}
 		res.Lo, res.Hi = &lo, &hi
 		if r.Test.Kind == Hold {
 			res.Pass = r.reaches(hi, needed) // not worse beyond noise

@@ -196,6 +196,35 @@ func TestMeasuredMetric(t *testing.T) {
 	}
 }
 
+// TestOverflow: numbers that are finite, and what is computed of them is not.
+func TestOverflow(t *testing.T) {
+	const most = math.MaxFloat64
+	boot := &Interval{Kind: ByBootstrap, Draws: 100, Level: 0.95, Seed: 13, Unit: UnitItem}
+	of := func(scores ...float64) []Evaluation {
+		e := scored(scores[0])
+		for i, s := range scores[1:] {
+			e.Items = append(e.Items, Item{Item: string(rune('b' + i)), Question: "q", Score: &s})
+		}
+		return []Evaluation{e}
+	}
+	for _, tt := range []struct {
+		name              string
+		test              Test
+		subject, baseline []Evaluation
+	}{
+		{"the metric", Test{Kind: Floor}, of(most, most), nil},
+		{"the improvement", Test{Kind: Improve}, of(most), of(-most)},
+		{"a resample", Test{Kind: Hold, Interval: boot}, of(most, -most), of(0, 0)},
+	} {
+		g := oneRule(tt.test)
+		g.Rules[0].Metric = Score
+		v := g.Evaluate(tt.subject, tt.baseline)
+		if r := v.Rules[0]; r.Pass || r.Reason == nil || *r.Reason != Missing {
+			t.Errorf("%s: %s, want reason missing", tt.name, show(r))
+		}
+	}
+}
+
 // TestVerdictExample reproduces the deltas of HIP-1334 §11's example from its values.
 func TestVerdictExample(t *testing.T) {
 	for _, tt := range []struct {
