@@ -264,10 +264,10 @@ func (r *Run) Check(s StepRecorded) (recorded bool, err error) {
 // repeats reports whether s is a step recorded before, and refuses one that differs
 // from its record.
 func (r *Run) repeats(s StepRecorded) (bool, *Refusal) {
-	if last, _ := r.last(); s.Step > last {
+	i := sort.Search(len(r.steps), func(i int) bool { return r.steps[i].step >= s.Step })
+	if i == len(r.steps) {
 		return false, nil
 	}
-	i := sort.Search(len(r.steps), func(i int) bool { return r.steps[i].step >= s.Step })
 	if r.steps[i].step != s.Step {
 		return true, conflict(ErrDiverged, 0, "step %d was not recorded, and later steps were", s.Step)
 	}

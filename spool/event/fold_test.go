@@ -403,8 +403,10 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: Check = %t, %v", tt.name, recorded, err)
 		}
 	}
-	if recorded, err := new(Run).Check(step(1, 1)); recorded || err != nil {
-		t.Errorf("Check on an empty run = %t, %v", recorded, err)
+	for n := range uint64(2) {
+		if recorded, err := new(Run).Check(step(n, 1)); recorded || err != nil {
+			t.Errorf("Check of step %d on an empty run = %t, %v", n, recorded, err)
+		}
 	}
 }
 
