@@ -9,11 +9,14 @@ import (
 )
 
 // devices are every instruction set of this machine, on one thread and on more
-// than the machine may have.
+// than the machine may have; the scalar loops, slow as they are, only once.
 func devices(t *testing.T) []kernels.Device {
 	var ds []kernels.Device
 	for _, isa := range cpu.ISAs() {
 		for _, threads := range []int{1, 3} {
+			if isa == cpu.Scalar && threads == 1 {
+				continue
+			}
 			d, err := cpu.NewISA(isa, threads)
 			if err != nil {
 				t.Fatal(err)
