@@ -1,10 +1,7 @@
 package spool
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,8 +26,9 @@ func (s *Spool) Acked(run string) (uint64, error) {
 	return seq, nil
 }
 
-// Ack records that the server holds run's events up to seq. It never goes back:
-// another uploader may be ahead.
+// Ack records that the server holds run's events up to seq, and does not go back
+// when another uploader is ahead. Should two write at once and the lower win,
+// events are sent again, which is harmless.
 func (s *Spool) Ack(run string, seq uint64) error {
 	held, err := s.Acked(run)
 	if err != nil || held >= seq {
@@ -56,11 +54,7 @@ func (s *Spool) AckDataset(id string) error         { return s.ack(datasets, id)
 func (s *Spool) AckGate(h canon.Hash) error         { return s.ack(gates, h.Hex()) }
 
 func (s *Spool) acked(folder, name string) (bool, error) {
-	_, err := os.Stat(s.path(folder, name+".ack"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
+	return exists(s.path(folder, name+".ack"))
 }
 
 func (s *Spool) ack(folder, name string) error {

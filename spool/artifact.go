@@ -97,6 +97,14 @@ func (s *Spool) held(a record.Artifact) (record.Artifact, bool, error) {
 		return held, true, fmt.Errorf("artifact %s is %w as %s of purpose %s and type %s; it cannot also be %s, %s, %s: the purpose of bytes does not change",
 			a.SHA256, ErrExists, held.Kind, held.Purpose, held.MediaType, a.Kind, a.Purpose, a.MediaType)
 	}
+	path := s.path(artifacts, string(a.SHA256))
+	there, err := exists(path)
+	if err == nil && !there {
+		there, err = exists(path + ".zst")
+	}
+	if !there {
+		return held, false, err // only metadata: its bytes are put again
+	}
 	// Whoever put it may have died between the rename and the sync of the name.
 	return held, true, s.disk.SyncDir(s.path(artifacts, ""))
 }
@@ -199,17 +207,7 @@ func (s *Spool) artifact(sha canon.SHA256) (a record.Artifact, ok bool, err erro
 
 // Artifacts returns the addresses of all artifacts held, sorted.
 func (s *Spool) Artifacts() ([]canon.SHA256, error) {
-	names, err := s.names(artifacts, ".json")
-	if err != nil {
-		return nil, err
-	}
-	var found []canon.SHA256
-	for _, name := range names {
-		if sha := canon.SHA256(name); sha.Valid() {
-			found = append(found, sha)
-		}
-	}
-	return found, nil
+	return list(s, artifacts, ".json", canon.SHA256.Valid)
 }
 
 // artifactReader hashes what is read and answers, at the end, for all of it.
@@ -226,7 +224,7 @@ func (r *artifactReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.sum.Write(p[:n])
 	if err == io.EOF && hex.EncodeToString(r.sum.Sum(nil)) != string(r.sha) {
-		err = fmt.Errorf("%w: the bytes of %s are not the ones put there; put the artifact again", ErrCorrupt, r.path)
+		err = fmt.Errorf("%w: the bytes of %s are not the ones put there; move it away and put the artifact again", ErrCorrupt, r.path)
 	}
 	return n, err
 }

@@ -114,13 +114,30 @@ func TestOpenArtifact(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err = s.OpenArtifact(sha)
-	if _, err := readAll(t, r, err); !errors.Is(err, ErrCorrupt) {
+	if _, err := readAll(t, r, err); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "move it away and put the artifact again") {
 		t.Errorf("changed bytes: %v", err)
 	}
 	os.Remove(path)
 	os.Remove(path + ".zst")
-	if _, err := s.OpenArtifact(sha); !errors.Is(err, ErrCorrupt) {
+	if _, err := s.OpenArtifact(sha); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "put it again") {
 		t.Errorf("bytes gone: %v", err)
+	}
+	// Which is done by content or by address.
+	for _, address := range []canon.SHA256{"", sha} {
+		os.Remove(path)
+		again := artifactOf(record.KindConfig, record.Train)
+		again.SHA256 = address
+		if _, err := s.Put(again, bytes.NewReader(configBytes)); err != nil {
+			t.Errorf("Put again: %v", err)
+		}
+		r, err = s.OpenArtifact(sha)
+		if got, err := readAll(t, r, err); got != string(configBytes) || err != nil {
+			t.Errorf("put again: %q, %v", got, err)
+		}
+	}
+	os.Remove(path)
+	if _, err := s.Put(artifactOf(record.KindPlan, record.Train), bytes.NewReader(configBytes)); !errors.Is(err, ErrExists) {
+		t.Errorf("put again with another kind: %v", err)
 	}
 	if _, err := s.OpenArtifact(canon.Sum([]byte("never put"))); err == nil || errors.Is(err, ErrCorrupt) {
 		t.Errorf("never put: %v", err)

@@ -21,11 +21,11 @@ type Log struct {
 	lock  *os.File
 	cut   int64
 
-	mu      sync.Mutex // guards all below, and orders the appends
-	file    *durable.Appender
+	mu      sync.Mutex        // guards all below, and orders the appends
+	file    *durable.Appender // nil once closed
 	fold    event.Run
 	last    uint64   // seq of the last event on stable storage
-	failed  error    // the first failed append
+	failed  error    // the first failed append, or that the log is closed
 	metrics *os.File // opened by the first Metric
 }
 
@@ -79,11 +79,12 @@ func (s *Spool) openLog(run string, flag int) (_ *Log, err error) {
 	if l.file, err = s.disk.OpenAppend(path, 0o600); err != nil {
 		return nil, err
 	}
-	if l.cut = info.Size() - whole; l.cut > 0 {
-		if err := l.file.Truncate(whole); err != nil {
-			l.file.Close()
-			return nil, err
-		}
+	l.cut = info.Size() - whole
+	// Also when there is nothing to cut: Truncate syncs, and the last writer may
+	// have died before it did.
+	if err := l.file.Truncate(whole); err != nil {
+		l.file.Close()
+		return nil, err
 	}
 	return l, nil
 }
@@ -161,6 +162,9 @@ func (l *Log) Metric(v any) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.file == nil {
+		return l.failed
+	}
 	if l.metrics == nil {
 		if l.metrics, err = openMetrics(l.spool.path(runs, l.run+".metrics")); err != nil {
 			return err
@@ -197,14 +201,19 @@ func openMetrics(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Close gives up the run's lock. Everything appended is already durable.
+// Close gives up the run's lock. Everything appended is already durable. A second
+// Close does nothing.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.file == nil {
+		return nil
+	}
 	if l.metrics != nil {
 		l.metrics.Close()
 	}
 	err := l.file.Close()
+	l.file, l.failed = nil, fmt.Errorf("run %s: log: %w", l.run, os.ErrClosed)
 	if e := l.spool.unlock(l.run, l.lock); err == nil {
 		err = e
 	}

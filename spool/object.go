@@ -54,17 +54,12 @@ func (s *Spool) LoadGate(hash canon.Hash) (gate.Gate, error) {
 
 // Gates returns the hashes of all gates held.
 func (s *Spool) Gates() ([]canon.Hash, error) {
-	names, err := s.names(gates, ".json")
-	if err != nil {
-		return nil, err
-	}
+	names, err := list(s, gates, ".json", canon.SHA256.Valid)
 	var found []canon.Hash
 	for _, name := range names {
-		if h := canon.Hash("sha256:" + name); h.Valid() {
-			found = append(found, h)
-		}
+		found = append(found, canon.Hash("sha256:"+name))
 	}
-	return found, nil
+	return found, err
 }
 
 // PutDataset stores a sealed dataset whose items artifact is held. The same
@@ -141,4 +136,6 @@ func (s *Spool) dataset(id string) (d record.Dataset, ok bool, err error) {
 }
 
 // Datasets returns the ids of all datasets held, sorted.
-func (s *Spool) Datasets() ([]string, error) { return s.names(datasets, ".json") }
+func (s *Spool) Datasets() ([]string, error) {
+	return list(s, datasets, ".json", record.ValidDataset)
+}

@@ -112,20 +112,19 @@ func (s *Spool) Org() string     { return s.org }
 func (s *Spool) Project() string { return s.project }
 
 // Runs returns the ids of the runs with a log, sorted.
-func (s *Spool) Runs() ([]string, error) { return s.names(runs, ".log") }
+func (s *Spool) Runs() ([]string, error) { return list(s, runs, ".log", record.ValidRun) }
 
-// names lists what in a folder has the given suffix, without it, sorted. What is
-// named as nothing of ours is not listed.
-func (s *Spool) names(folder, suffix string) ([]string, error) {
+// list returns the names in a folder that have the given suffix, without it,
+// sorted. What is named as nothing of ours is not listed.
+func list[T ~string](s *Spool, folder, suffix string, valid func(T) bool) ([]T, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, folder))
 	if err != nil {
 		return nil, fmt.Errorf("reading spool: %w", err)
 	}
-	var found []string
+	var found []T
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), suffix)
-		if ok && !strings.HasPrefix(name, ".") {
-			found = append(found, name)
+		if name, ok := strings.CutSuffix(e.Name(), suffix); ok && valid(T(name)) {
+			found = append(found, T(name))
 		}
 	}
 	slices.Sort(found)
@@ -153,6 +152,14 @@ func read(path string) ([]byte, error) {
 		return nil, nil
 	}
 	return b, err
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // load reads a record of one of the folders into v, which is left as it is when

@@ -269,6 +269,81 @@ func TestCreateAndResume(t *testing.T) {
 	}
 }
 
+// TestResumeSyncs: a writer may have died between a write and its sync, and what
+// Last counts is on stable storage.
+func TestResumeSyncs(t *testing.T) {
+	synced := false
+	disk := durable.On(&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
+		synced = synced || c.Op == durabletest.Sync && filepath.Base(c.Path) == "run.log"
+		return durabletest.Fault{}
+	}})
+	s, err := open(disk, t.TempDir(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := furnish(s); err != nil {
+		t.Fatal(err)
+	}
+	training(t, s, "run").Close()
+	synced = false
+	l, err := s.Resume("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if !synced {
+		t.Errorf("Resume at seq %d did not sync the log", l.Last())
+	}
+}
+
+// TestCloseTwice: a second Close is no business of whoever has the run now.
+func TestCloseTwice(t *testing.T) {
+	s := newSpool(t)
+	first := training(t, s, "run")
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.Resume("run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if err := first.Close(); err != nil {
+		t.Errorf("a second Close = %v", err)
+	}
+	if _, err := first.Append(step(1)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Append after Close = %v", err)
+	}
+	if err := first.Metric(1); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Metric after Close = %v", err)
+	}
+	if _, err := s.Resume("run"); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Errorf("Resume = %v, want ErrLocked naming pid %d", err, os.Getpid())
+	}
+}
+
+// TestForeignFiles: what is named as nothing of ours is not listed.
+func TestForeignFiles(t *testing.T) {
+	s := newSpool(t)
+	for _, name := range []string{"runs/a copy of run.log", "datasets/Rows (1).json", "gates/mine.json", "artifacts/x.json", "runs/.log"} {
+		if err := os.WriteFile(filepath.Join(s.Dir(), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := s.Runs(); err != nil || len(got) != 0 {
+		t.Errorf("Runs = %q, %v", got, err)
+	}
+	if got, err := s.Datasets(); err != nil || !cmp.Equal(got, []string{"rows"}) {
+		t.Errorf("Datasets = %q, %v", got, err)
+	}
+	if got, err := s.Gates(); err != nil || len(got) != 0 {
+		t.Errorf("Gates = %q, %v", got, err)
+	}
+	if got, err := s.Artifacts(); err != nil || len(got) != 3 {
+		t.Errorf("Artifacts = %q, %v", got, err)
+	}
+}
+
 // TestOpenDamaged shows a log each kind of damage. A torn tail is cut; anything
 // else is reported and the file is left alone.
 func TestOpenDamaged(t *testing.T) {
