@@ -31,6 +31,13 @@ func devices(t *testing.T) []kernels.Device {
 // bits.
 func TestReference(t *testing.T) { kerneltest.Run(t, cpu.Reference{}, devices(t)...) }
 
+// TestDigest compares this machine with the one that wrote kerneltest.Exact.
+func TestDigest(t *testing.T) {
+	if got := kerneltest.Digest(t, cpu.New(0)); got != kerneltest.Exact {
+		t.Errorf("digest = %s, want %s", got, kerneltest.Exact)
+	}
+}
+
 func TestInvariance(t *testing.T) {
 	for _, d := range append(devices(t), cpu.Reference{}) {
 		t.Run(d.Name(), func(t *testing.T) { kerneltest.Invariance(t, d) })

@@ -5,12 +5,15 @@
 // that meet the edges of tiles, vectors and blocks; it also watches guard values
 // around every operand, and that what an operation only reads stays as it was.
 // [Invariance] checks on one device alone that bits do not depend on how a step
-// is cut or packed. [Oracle] compares every operation with float64 within a
+// is cut or packed. [Digest] is one number for all that a device computes, the
+// same on every machine. [Oracle] compares every operation with float64 within a
 // stated error, and every way back with finite differences.
 package kerneltest
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash"
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
@@ -103,6 +106,7 @@ type comparison struct {
 	*testing.T
 	ref  kernels.Device
 	devs []kernels.Device
+	sum  hash.Hash // of all that ref wrote, when not nil
 }
 
 // compare runs f on every device and compares what it wrote with what the
@@ -110,6 +114,9 @@ type comparison struct {
 func (c comparison) compare(name string, ops []operand, f func(d kernels.Device, m []kernels.Mem)) {
 	c.Run(name, func(t *testing.T) {
 		want := apply(t, c.ref, ops, f)
+		for _, v := range want {
+			c.digest(v)
+		}
 		for _, d := range c.devs {
 			got := apply(t, d, ops, f)
 			for i, o := range ops {
@@ -120,6 +127,22 @@ func (c comparison) compare(name string, ops []operand, f func(d kernels.Device,
 			}
 		}
 	})
+}
+
+// digest adds v's bits to the sum, every NaN as one.
+func (c comparison) digest(v []float32) {
+	if c.sum == nil {
+		return
+	}
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		u := math.Float32bits(x)
+		if x != x {
+			u = math.Float32bits(float32(math.NaN()))
+		}
+		b = binary.LittleEndian.AppendUint32(b, u)
+	}
+	c.sum.Write(b)
 }
 
 // values draws the operands of one case. The same name gives the same values.
