@@ -72,22 +72,26 @@ func Check(ctx context.Context, s *spool.Spool, c *api.Client) ([]Difference, er
 
 // unacknowledged lists the objects that still have to be sent.
 func unacknowledged(s *spool.Spool) ([]Difference, error) {
-	w, err := New(Config{Spool: s}).plan()
+	u := New(Config{Spool: s})
+	w, err := u.plan()
 	if err != nil {
 		return nil, err
 	}
 	var found []Difference
-	missing := func(subject string) {
-		found = append(found, Difference{Subject: subject, Local: "held", Server: "not acknowledged"})
+	missing := func(subject, local string) {
+		found = append(found, Difference{Subject: subject, Local: local, Server: "not acknowledged"})
 	}
 	for _, a := range w.artifacts {
-		missing("artifact " + string(a.SHA256))
+		missing("artifact "+string(a.SHA256), "held")
 	}
 	for _, d := range w.datasets {
-		missing("dataset " + d.ID)
+		missing("dataset "+d.ID, "held")
 	}
 	for _, g := range w.gates {
-		missing("gate " + string(g.hash))
+		missing("gate "+string(g.hash), "held")
+	}
+	for _, r := range u.report.Refused {
+		missing(r.Subject, "unreadable")
 	}
 	return found, nil
 }

@@ -181,6 +181,9 @@ func newSpool(t *testing.T) *spool.Spool {
 	return s
 }
 
+// weights are those of every whole run, larger than what is sent inline.
+var weights = bytes.Repeat([]byte("weights."), inline/8+100)
+
 // A recorder writes runs and fails its test when it cannot.
 type recorder struct {
 	t *testing.T
@@ -288,7 +291,7 @@ func (r recorder) short(run string, steps uint64) *spool.Log {
 }
 
 // whole records a run with everything in it: a gate, two datasets, steps, a
-// checkpoint larger than what is sent inline, an evaluation, a verdict, an end.
+// checkpoint, an evaluation, a verdict, an end.
 func (r recorder) whole(run string, steps uint64) {
 	r.t.Helper()
 	eval := r.dataset("judge", record.EvalOnly, 2)
@@ -309,7 +312,7 @@ func (r recorder) whole(run string, steps uint64) {
 	for n := uint64(1); n <= steps; n++ {
 		r.append(l, step(n))
 	}
-	checkpoint := r.put(record.KindCapability, record.Train, bytes.Repeat([]byte("weights."), inline/8+100), config.ConfigSHA256)
+	checkpoint := r.put(record.KindCapability, record.Train, weights, config.ConfigSHA256)
 	items := "{\"brier\":0.08,\"confidence\":0.8,\"correct\":true,\"group\":\"i0\",\"item\":\"i0\",\"p_gold\":0.8,\"question\":\"q\"}\n" +
 		"{\"brier\":0.98,\"confidence\":0.7,\"correct\":false,\"group\":\"i1\",\"item\":\"i1\",\"p_gold\":0.3,\"question\":\"q\"}\n"
 	parsed, err := gate.ParseItems(strings.NewReader(items))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/hanzoai/link/spool"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
@@ -49,24 +50,8 @@ func (u *Uploader) planArtifacts() ([]record.Artifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	todo := make(map[canon.SHA256]record.Artifact)
-	var order []canon.SHA256
-	for _, sha := range held {
-		acked, err := u.spool.ArtifactAcked(sha)
-		if err != nil {
-			return nil, err
-		}
-		if acked || u.isRefused("artifact "+string(sha)) {
-			continue
-		}
-		a, ok := u.spool.Artifact(sha)
-		if !ok {
-			continue // being put, or unreadable: a run that needs it will say so
-		}
-		todo[sha] = a
-		order = append(order, sha)
-	}
-	return parentsFirst(order, todo, func(a record.Artifact) []canon.SHA256 { return a.Parents }), nil
+	todo, err := unsent(u, "artifact ", held, u.spool.ArtifactAcked, u.spool.Artifact)
+	return parentsFirst(held, todo, func(a record.Artifact) []canon.SHA256 { return a.Parents }), err
 }
 
 func (u *Uploader) planDatasets() ([]record.Dataset, error) {
@@ -74,24 +59,52 @@ func (u *Uploader) planDatasets() ([]record.Dataset, error) {
 	if err != nil {
 		return nil, err
 	}
-	todo := make(map[string]record.Dataset)
-	var order []string
-	for _, id := range held {
-		acked, err := u.spool.DatasetAcked(id)
-		if err != nil {
-			return nil, err
-		}
-		if acked || u.isRefused("dataset "+id) {
-			continue
-		}
-		d, ok := u.spool.Dataset(id)
-		if !ok {
-			continue
-		}
-		todo[id] = d
-		order = append(order, id)
+	todo, err := unsent(u, "dataset ", held, u.spool.DatasetAcked, u.spool.Dataset)
+	return parentsFirst(held, todo, func(d record.Dataset) []string { return d.Parents }), err
+}
+
+func (u *Uploader) planGates() ([]namedGate, error) {
+	held, err := u.spool.Gates()
+	if err != nil {
+		return nil, err
 	}
-	return parentsFirst(order, todo, func(d record.Dataset) []string { return d.Parents }), nil
+	todo, err := unsent(u, "gate ", held, u.spool.GateAcked, func(h canon.Hash) (gate.Gate, bool) {
+		g, err := u.spool.LoadGate(h)
+		return g, err == nil
+	})
+	var gates []namedGate
+	for hash, g := range todo {
+		gates = append(gates, namedGate{hash, g})
+	}
+	slices.SortFunc(gates, func(a, b namedGate) int {
+		return cmp.Or(cmp.Compare(a.gate.Version, b.gate.Version), cmp.Compare(a.hash, b.hash))
+	})
+	return gates, err
+}
+
+// unsent loads those of names that are neither acknowledged nor refused. One that
+// cannot be read is refused here.
+func unsent[K ~string, V any](u *Uploader, kind string, names []K, acked func(K) (bool, error), load func(K) (V, bool)) (map[K]V, error) {
+	todo := make(map[K]V)
+	for _, name := range names {
+		subject := kind + string(name)
+		switch done, err := acked(name); {
+		case err != nil:
+			return nil, err
+		case done || u.isRefused(subject):
+			continue
+		}
+		v, ok := load(name)
+		if !ok {
+			err := fmt.Errorf("%w: its JSON file cannot be read; move it away and put the object again", spool.ErrCorrupt)
+			if err := u.settle(subject, 0, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		todo[name] = v
+	}
+	return todo, nil
 }
 
 // parentsFirst orders what is to do so that each comes after its parents. What
@@ -116,30 +129,6 @@ func parentsFirst[K comparable, V any](order []K, todo map[K]V, parents func(V) 
 		visit(k)
 	}
 	return sorted
-}
-
-func (u *Uploader) planGates() ([]namedGate, error) {
-	held, err := u.spool.Gates()
-	if err != nil {
-		return nil, err
-	}
-	var todo []namedGate
-	for _, hash := range held {
-		acked, err := u.spool.GateAcked(hash)
-		if err != nil {
-			return nil, err
-		}
-		if acked || u.isRefused("gate "+string(hash)) {
-			continue
-		}
-		g, err := u.spool.LoadGate(hash)
-		if err != nil {
-			return nil, fmt.Errorf("reading gate %s: %w", hash, err)
-		}
-		todo = append(todo, namedGate{hash, g})
-	}
-	slices.SortStableFunc(todo, func(a, b namedGate) int { return cmp.Compare(a.gate.Version, b.gate.Version) })
-	return todo, nil
 }
 
 // planStreams opens or continues every run's log and keeps those with something

@@ -115,11 +115,10 @@ func (u *Uploader) ready(events []event.Event) (int, error) {
 // when it never will.
 func (u *Uploader) delivered(e event.Event) (bool, error) {
 	for _, sha := range artifactsOf(e.Body) {
-		if _, held := u.spool.Artifact(sha); !held {
-			continue
-		}
-		if acked, err := u.spool.ArtifactAcked(sha); err != nil || !acked {
-			return false, u.why("artifact "+string(sha), err)
+		_, held := u.spool.Artifact(sha)
+		acked, err := u.spool.ArtifactAcked(sha)
+		if ok, err := u.sent("artifact "+string(sha), held, acked, err); !ok {
+			return false, err
 		}
 	}
 	switch b := e.Body.(type) {
@@ -128,11 +127,9 @@ func (u *Uploader) delivered(e event.Event) (bool, error) {
 			return u.gateDelivered(*b.GateSpecHash)
 		}
 	case event.DatasetAttached:
-		if _, held := u.spool.Dataset(b.Dataset); held {
-			if acked, err := u.spool.DatasetAcked(b.Dataset); err != nil || !acked {
-				return false, u.why("dataset "+b.Dataset, err)
-			}
-		}
+		_, held := u.spool.Dataset(b.Dataset)
+		acked, err := u.spool.DatasetAcked(b.Dataset)
+		return u.sent("dataset "+b.Dataset, held, acked, err)
 	case event.GateEvaluated:
 		// The server reaches the verdict anew, so it needs the baseline's
 		// evaluations first.
@@ -147,22 +144,22 @@ func (u *Uploader) delivered(e event.Event) (bool, error) {
 }
 
 func (u *Uploader) gateDelivered(hash canon.Hash) (bool, error) {
-	if !u.spool.Gate(hash) {
-		return true, nil
-	}
 	acked, err := u.spool.GateAcked(hash)
-	if err != nil || !acked {
-		return false, u.why("gate "+string(hash), err)
-	}
-	return true, nil
+	return u.sent("gate "+string(hash), u.spool.Gate(hash), acked, err)
 }
 
-// why explains an object that is not acknowledged: refused, or not sent yet.
-func (u *Uploader) why(subject string, err error) error {
-	if err == nil && u.isRefused(subject) {
-		return fmt.Errorf("%w: it names %s, which was refused", errHeld, subject)
+// sent is delivered for one object. One that was never here is the server's to
+// judge.
+func (u *Uploader) sent(subject string, held, acked bool, err error) (bool, error) {
+	switch {
+	case err != nil:
+		return false, err
+	case acked:
+		return true, nil
+	case u.isRefused(subject):
+		return false, fmt.Errorf("%w: it names %s, which was refused", errHeld, subject)
 	}
-	return err
+	return !held, nil
 }
 
 // artifactsOf returns the artifacts that an event names.

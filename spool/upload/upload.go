@@ -16,9 +16,9 @@
 // Every call has a deadline, and sending an artifact one on its progress, so that
 // a server that accepts and then says nothing is a failure like any other.
 //
-// 413 halves what is sent in one call. Any other refusal of an object is final:
-// it stops that run, or the runs that name that object, and is reported; the
-// others go on. A run that was stopped is tried again by the next Uploader.
+// 413 halves what is sent in one call. Any other refusal of an object is final, and
+// so is a file of ours that cannot be read: it stops that run, or the runs that
+// name that object, and is reported; the others go on. A run that was stopped is tried again by the next Uploader.
 //
 // A missing or refused token and a spool that belongs to another org stop
 // everything, since nothing could be sent: [ErrSignIn], [spool.ErrForeign].
@@ -101,8 +101,8 @@ func New(c Config) *Uploader {
 type Report struct {
 	Artifacts, Datasets, Gates, Events int
 
-	// Refused is what the server will not take, and what is therefore held
-	// back, in the order it was found.
+	// Refused is what the server will not take or the spool cannot give, and
+	// what is therefore held back, in the order it was found.
 	Refused []Refusal
 }
 

@@ -538,6 +538,48 @@ func TestDamagedLogs(t *testing.T) {
 	}
 }
 
+// TestUnreadable: an object whose record is damaged stays here, with the run that
+// names it, and does not stop the others.
+func TestUnreadable(t *testing.T) {
+	for _, tt := range []struct {
+		file, subject string
+		seq           uint64 // where run "whole" stops
+	}{
+		{"artifacts/" + string(canon.Sum(weights)) + ".json", "artifact ", 8},
+		{"datasets/judge.json", "dataset judge", 3},
+		{"gates/*.json", "gate sha256:", 1},
+	} {
+		t.Run(tt.subject, func(t *testing.T) {
+			c, s := newCloud(t), newSpool(t)
+			r := recorder{t, s}
+			r.whole("whole", 3)
+			r.short("other", 3).Close()
+			damaged, err := filepath.Glob(filepath.Join(s.Dir(), tt.file))
+			if err != nil || len(damaged) != 1 {
+				t.Fatalf("%s: %q, %v", tt.file, damaged, err)
+			}
+			if err := os.Truncate(damaged[0], 10); err != nil {
+				t.Fatal(err)
+			}
+			u, _ := c.uploader(s)
+			report, err := u.Drain(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, last := report.Refused[0], report.Refused[len(report.Refused)-1]
+			if !strings.HasPrefix(first.Subject, tt.subject) || !errors.Is(first.Err, spool.ErrCorrupt) {
+				t.Errorf("refused at first: %v, want %s, corrupt", first, tt.subject)
+			}
+			if last.Subject != "run whole" || last.Seq != tt.seq || !errors.Is(last.Err, errHeld) {
+				t.Errorf("refused at last: %v, want run whole held at seq %d", last, tt.seq)
+			}
+			if acked, err := s.Acked("other"); acked != 6 || err != nil {
+				t.Errorf("the other run is acknowledged to %d, %v, want 6", acked, err)
+			}
+		})
+	}
+}
+
 // TestServerLost: a server whose data is gone is told apart from a fault of ours.
 func TestServerLost(t *testing.T) {
 	s := newSpool(t)
@@ -573,6 +615,10 @@ func TestCheck(t *testing.T) {
 	c.inSync(s)
 	r.append(l, step(4))
 	r.put(record.KindConfig, record.Train, []byte(`{"unsent":1}`))
+	unread := r.put(record.KindConfig, record.Train, []byte(`{"unread":1}`))
+	if err := os.Truncate(filepath.Join(s.Dir(), "artifacts", string(unread)+".json"), 10); err != nil {
+		t.Fatal(err)
+	}
 	found, err := Check(t.Context(), s, c.client())
 	if err != nil {
 		t.Fatal(err)
@@ -583,6 +629,7 @@ func TestCheck(t *testing.T) {
 	}
 	want := []string{
 		"artifact " + string(canon.Sum([]byte(`{"unsent":1}`))) + ": held here, not acknowledged on the server",
+		"artifact " + string(unread) + ": unreadable here, not acknowledged on the server",
 		"run run, batches: 4 here, 3 on the server",
 		"run run, seq: 7 here, 6 on the server",
 		"run run, steps: 4 here, 3 on the server",
