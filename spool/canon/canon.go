@@ -30,10 +30,11 @@
 //
 // # Ties
 //
-// A float64 exactly between two shortest decimals has two spellings that round
-// trip. We write the even one, as Go, JavaScript and Ryu do; Rust's Display
-// writes the other. So that bytes hashed by either still verify, reading keeps
-// such a number as it was written.
+// Several decimals of the shortest length may read back as one float64. We write
+// the nearest and, where it lies exactly between two, the even one, as Go,
+// JavaScript and Ryu do; Rust's Display writes the other. So that bytes hashed by
+// either still verify, reading keeps a positional number of that length as it was
+// written.
 //
 // All functions are pure and may be called concurrently.
 package canon

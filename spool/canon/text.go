@@ -291,7 +291,7 @@ func appendNumber(dst []byte, number Raw) ([]byte, error) {
 	}
 	n := len(dst)
 	dst = appendFloat(dst, f)
-	// The other spelling of a tie: as short, and the same float64.
+	// Another spelling of the same float64 that is as short; see Ties.
 	if short := dst[n:]; f != 0 && s != string(short) && positional(s) && digits(s) == digits(string(short)) {
 		dst = append(dst[:n], s...)
 	}

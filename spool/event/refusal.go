@@ -42,12 +42,9 @@ func (r *Refusal) Error() string {
 // Unwrap returns one of the package's sentinels.
 func (r *Refusal) Unwrap() error { return r.kind }
 
-// CodeInvalid is the code of every event that is refused for what it is, whatever
-// the run.
-const CodeInvalid = "invalid_event"
-
+// invalid refuses an event for what it is, whatever the run.
 func invalid(kind error, seq uint64, format string, args ...any) *Refusal {
-	return &Refusal{CodeInvalid, http.StatusBadRequest, seq, fmt.Sprintf(format, args...), kind}
+	return &Refusal{"invalid_event", http.StatusBadRequest, seq, fmt.Sprintf(format, args...), kind}
 }
 
 var conflicts = map[error]string{

@@ -256,7 +256,7 @@ func (g Gate) validateRule(at string, r Rule) error {
 		return fault(at+"/metric", "must not be empty")
 	case r.Category == "":
 		return fault(at+"/category", `must be "all" or a slice`)
-	case Computed(r.Metric) && r.Category != All:
+	case computed(r.Metric) && r.Category != All:
 		return fault(at+"/category", "%s is computed from items, which have no category: it must be %q", r.Metric, All)
 	case paired && g.Baseline == nil:
 		return fault(at+"/test/kind", "%s needs a baseline, and the gate names none", r.Test.Kind)
@@ -271,7 +271,7 @@ func (g Gate) validateRule(at string, r Rule) error {
 	in := *r.Test.Interval
 	at += "/test/interval"
 	switch {
-	case !Computed(r.Metric):
+	case !computed(r.Metric):
 		return fault(at, "%s is read from measures and cannot take an interval", r.Metric)
 	case in.Kind == ByMcNemar && r.Metric != Accuracy:
 		return fault(at, "McNemar's test counts right and wrong answers: it is for accuracy, not %s", r.Metric)

@@ -15,9 +15,9 @@ const (
 	Score    = "score"    // mean of score
 )
 
-// Computed reports whether a metric is computed from items. Any other is read from
+// computed reports whether a metric is computed from items. Any other is read from
 // an evaluation's measures.
-func Computed(metric string) bool {
+func computed(metric string) bool {
 	switch metric {
 	case Accuracy, NLL, Brier, ECE, Score:
 		return true

@@ -126,7 +126,7 @@ func (r Rule) bound(subject *Evaluation) RuleResult {
 
 // read returns the rule's metric of one evaluation and the rows it stands for.
 func (r Rule) read(e *Evaluation) (v float64, n uint64, ok bool) {
-	if Computed(r.Metric) {
+	if computed(r.Metric) {
 		v, err := Metric(r.Metric, e.Items)
 		return v, uint64(len(e.Items)), err == nil
 	}
@@ -144,7 +144,7 @@ func (r Rule) read(e *Evaluation) (v float64, n uint64, ok bool) {
 // compare tests a hold or an improve.
 func (r Rule) compare(subject, baseline *Evaluation) RuleResult {
 	var p pairs
-	if Computed(r.Metric) {
+	if computed(r.Metric) {
 		if len(subject.Items) == 0 || len(baseline.Items) == 0 {
 			return refused(Missing)
 		}
