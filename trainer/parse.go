@@ -64,7 +64,7 @@ func defaults(mode string) Stage {
 		Warmup: 0.03, Cool: 0.3, Clip: 1, Epochs: 3, Seed: 1,
 
 		BatchTokens: 8192,
-		Budget:      Budget{Ctx: 4096, Options: 4096, Head: 8192, Keys: 16384, Rows: 128},
+		Budget:      Budget{Ctx: 1024, Options: 1024, Head: 2048, Keys: 16384, Rows: 128},
 	}
 	if mode == Readout {
 		s.LREncoder, s.LRHead, s.WeightDecay = 0, 1e-3, 0

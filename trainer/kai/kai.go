@@ -82,8 +82,10 @@ type Budget struct {
 	Rows    int // questions
 }
 
-// DefaultBudget keeps the working memory of a small encoder near a gigabyte.
-var DefaultBudget = Budget{Context: 4096, Options: 4096, Head: 8192, Rows: 128}
+// DefaultBudget keeps a small encoder's working memory at a few hundred
+// megabytes. Packs four times as large took four times the memory and as many
+// processor seconds, measured with MiniLM.
+var DefaultBudget = Budget{Context: 1024, Options: 1024, Head: 2048, Rows: 128}
 
 // build declares the model of a config. Its parameters have no memory yet:
 // weights are compared with the declaration first, so that a damaged config
