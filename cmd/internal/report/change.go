@@ -3,76 +3,36 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
+	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/gate"
 )
 
 // Change is a paired change in accuracy with its 95 % interval, as fractions.
 type Change struct{ Delta, Lo, Hi float64 }
 
-// The interval a person is shown: the paired bootstrap of HIP-1334 §9.2 over
-// groups, so that rows of one example count once.
-const (
-	draws = 1000
-	level = 0.95
-	seed  = 13
-)
-
-// ChangeIn pairs items on (item, question); what stands on one side only is left
-// out. Without a pair all is NaN.
-func ChangeIn(before, after []gate.Item) Change {
-	was := make(map[[2]string]float64, len(before))
-	for _, item := range before {
-		if item.Correct != nil {
-			was[[2]string{item.Item, item.Question}] = right(item)
-		}
-	}
-	type sum struct{ d, n float64 }
-	groups := make(map[string]*sum)
-	for _, item := range after {
-		b, ok := was[[2]string{item.Item, item.Question}]
-		if !ok || item.Correct == nil {
-			continue
-		}
-		unit := item.Group
-		if groups[unit] == nil {
-			groups[unit] = &sum{}
-		}
-		groups[unit].d += right(item) - b
-		groups[unit].n++
-	}
-	names := make([]string, 0, len(groups))
-	for name := range groups {
-		names = append(names, name)
-	}
-	if len(names) == 0 {
-		return Change{math.NaN(), math.NaN(), math.NaN()}
-	}
-	slices.Sort(names)
-	mean := func(drawn []int) float64 {
-		var d, n float64
-		for _, i := range drawn {
-			d += groups[names[i]].d
-			n += groups[names[i]].n
-		}
-		return d / n
-	}
-	all := make([]int, len(names))
-	for i := range all {
-		all[i] = i
-	}
-	c := Change{Delta: mean(all)}
-	c.Lo, c.Hi = gate.Bootstrap(len(names), draws, level, seed, mean)
-	return c
+// change is the rule whose numbers a person is shown: HIP-1334 §9.2's paired
+// bootstrap over groups, so that rows of one example count once.
+var change = gate.Gate{
+	Name: "change", Version: 1, Baseline: new("before"),
+	Rules: []gate.Rule{{
+		Dataset: "rows", DatasetSHA256: canon.Sum(nil), Category: gate.All, Metric: gate.Accuracy, Higher: true,
+		Test: gate.Test{Kind: gate.Improve, Interval: &gate.Interval{Kind: gate.ByBootstrap, Draws: 1000, Level: 0.95, Seed: 13, Unit: gate.UnitGroup}},
+	}},
 }
 
-func right(item gate.Item) float64 {
-	if *item.Correct {
-		return 1
+// ChangeIn compares two answers to the same rows. It is false when they are not
+// of the same rows, or not of rows that are right or wrong.
+func ChangeIn(before, after []gate.Item) (Change, bool) {
+	evaluation := func(items []gate.Item) []gate.Evaluation {
+		return []gate.Evaluation{{Dataset: "rows", DatasetSHA256: canon.Sum(nil), Complete: true, Items: items}}
 	}
-	return 0
+	r := change.Evaluate(evaluation(after), evaluation(before)).Rules[0]
+	if r.Reason != nil {
+		return Change{}, false
+	}
+	return Change{*r.Delta, *r.Lo, *r.Hi}, true
 }
 
 // Outcome is what the sentence needs to know of a suite; NaN where unknown.
@@ -86,14 +46,17 @@ type Outcome struct {
 func Sentence(name string, suites []Outcome, verdict *gate.Verdict) string {
 	var learned, rest []string
 	for _, s := range suites {
-		change := fmt.Sprintf("%s: %.1f %% right", s.Suite, 100*s.After)
+		if math.IsNaN(s.After) {
+			continue
+		}
+		text := fmt.Sprintf("%s: %.1f %% right", s.Suite, 100*s.After)
 		if !math.IsNaN(s.Before) {
-			change = fmt.Sprintf("%s: %+.1f points, %.1f %% right", s.Suite, 100*(s.After-s.Before), 100*s.After)
+			text = fmt.Sprintf("%s: %+.1f points, %.1f %% right", s.Suite, 100*(s.After-s.Before), 100*s.After)
 		}
 		if s.Role == "protected" {
-			rest = append(rest, change)
+			rest = append(rest, text)
 		} else {
-			learned = append(learned, change)
+			learned = append(learned, text)
 		}
 	}
 	var parts []string

@@ -70,6 +70,9 @@ func lossChart(steps []Step) template.HTML {
 		d.text("end", left-6, y(tick)+4, strconv.FormatFloat(tick, 'g', 4, 64))
 	}
 	for _, tick := range ticks(first, last, 6) {
+		if tick != math.Trunc(tick) {
+			continue // between two steps
+		}
 		d.text("middle", x(uint64(tick)), height-8, strconv.FormatFloat(tick, 'f', -1, 64))
 	}
 	window := max(1, len(steps)/20)
@@ -252,8 +255,11 @@ func ticks(low, high float64, n int) []float64 {
 		}
 	}
 	var at []float64
-	for t := math.Ceil(low/step) * step; t <= high+step*1e-9; t += step {
-		at = append(at, math.Round(t/step)*step)
+	first := math.Ceil(low / step)
+	for i := range n + 1 {
+		if t := first + float64(i); t <= high/step+1e-9 {
+			at = append(at, t*step)
+		}
 	}
 	return at
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // Read makes a run's report from its record. baseline is the run whose
-// evaluations are "before"; empty takes the gate's, if there is one.
+// evaluations are "before"; empty takes the gate's, if there is one and it was
+// recorded on this machine.
 func Read(s *spool.Spool, run, baseline string) (Report, error) {
 	fold, err := s.Fold(run)
 	if err != nil {
@@ -32,18 +33,19 @@ func Read(s *spool.Spool, run, baseline string) (Report, error) {
 		if g, err = s.LoadGate(*view.GateSpecHash); err != nil {
 			return Report{}, fmt.Errorf("report of run %s: %w", run, err)
 		}
-		if g.Baseline != nil && baseline == "" {
-			baseline = *g.Baseline
-		}
+	}
+	before, err := baselineOf(s, g, baseline)
+	if err != nil {
+		return Report{}, fmt.Errorf("report of run %s: its baseline: %w", run, err)
+	}
+	noted, err := readNotes(s, run)
+	if err != nil {
+		return Report{}, err
 	}
 	var verdict *event.GateEvaluated
 	if n := len(view.Gates); n > 0 {
 		verdict = &view.Gates[n-1]
 		r.Verdict = string(verdict.Verdict)
-	}
-	before, err := evaluations(s, baseline)
-	if err != nil {
-		return Report{}, err
 	}
 	var outcomes []Outcome
 	for _, e := range fold.Evaluations() {
@@ -58,38 +60,36 @@ func Read(s *spool.Spool, run, baseline string) (Report, error) {
 			if suite.Before, err = ReadItems(s, *b.ItemsSHA256); err != nil {
 				return Report{}, err
 			}
-			if len(suite.After) > 0 {
-				c := ChangeIn(suite.Before, suite.After)
+			if c, ok := ChangeIn(suite.Before, suite.After); ok {
 				suite.Lo, suite.Hi = &c.Lo, &c.Hi
 			}
 		}
-		suite.judge(g, verdict)
+		suite.judge(g, verdict, e.DatasetSHA256)
+		if cut, ok := noted.cut[e.ID]; ok {
+			suite.Cut = &cut
+		}
 		r.Suites = append(r.Suites, suite)
 		outcomes = append(outcomes, Outcome{suite.Name, suite.Role, accuracy(suite.Before), accuracy(suite.After)})
 	}
-	for e, err := range s.Events(run) {
-		if err != nil {
-			return Report{}, err
-		}
-		if step, ok := e.Body.(event.StepRecorded); ok {
-			r.Steps = append(r.Steps, Step{step.Step, step.Loss, step.GradNorm, step.LR})
-		}
+	for step := range fold.Steps() {
+		r.Steps = append(r.Steps, Step{step.Step, step.Loss})
 	}
 	r.Sentence = Sentence(run, outcomes, (*gate.Verdict)(verdict))
-	if r.Notices, err = notices(s, run); err != nil {
-		return Report{}, err
-	}
-	r.Facts = facts(view)
+	r.Notices, r.Facts = noted.texts, facts(view)
 	return r, nil
 }
 
-// evaluations are a run's, none for no run.
-func evaluations(s *spool.Spool, run string) ([]event.Evaluation, error) {
-	if run == "" {
-		return nil, nil
+// baselineOf is the evaluations of the run named, or else of the gate's baseline.
+func baselineOf(s *spool.Spool, g gate.Gate, run string) ([]event.Evaluation, error) {
+	named := run != ""
+	if !named {
+		if g.Baseline == nil {
+			return nil, nil
+		}
+		run = *g.Baseline
 	}
 	fold, err := s.Fold(run)
-	if errors.Is(err, fs.ErrNotExist) {
+	if !named && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // recorded on another machine
 	}
 	if err != nil {
@@ -185,16 +185,19 @@ func readGolds(s *spool.Spool, sha canon.SHA256) (map[[2]string]string, error) {
 	return golds, nil
 }
 
-// judge says what the gate asks of the suite, and what it found.
-func (s *Suite) judge(g gate.Gate, verdict *event.GateEvaluated) {
+// judge says what the gate asks of the suite, which is on the dataset at sha, and
+// what it found.
+func (s *Suite) judge(g gate.Gate, verdict *event.GateEvaluated, sha canon.SHA256) {
 	var asked []string
 	for i, rule := range g.Rules {
-		if SuiteOf(rule.Dataset) != s.Name {
+		if rule.DatasetSHA256 != sha {
 			continue
 		}
 		asked = append(asked, words(rule))
-		if s.Role = "protected"; rule.Test.Kind == gate.Improve {
+		if rule.Test.Kind == gate.Improve {
 			s.Role = "target"
+		} else if s.Role == "" {
+			s.Role = "protected"
 		}
 		if verdict == nil || i >= len(verdict.Rules) {
 			continue
@@ -245,23 +248,31 @@ func accuracy(items []gate.Item) float64 {
 	return v
 }
 
-// notices are what the trainer noted in the run's metrics to be read.
-func notices(s *spool.Spool, run string) ([]string, error) {
+// notes are what stands beside a run's log.
+type notes struct {
+	texts []string       // to be read, each once
+	cut   map[string]int // by evaluation
+}
+
+func readNotes(s *spool.Spool, run string) (notes, error) {
+	found := notes{cut: make(map[string]int)}
 	f, err := os.Open(filepath.Join(s.Dir(), "runs", run+".metrics"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return found, nil
 	}
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	defer f.Close()
-	var found []string
 	for line, err := range canon.Lines(f, 1<<20) {
 		if err != nil {
 			break // a line that a crash tore: these are notes, not the record
 		}
-		if text, err := canon.Tag(line.Bytes, "text"); err == nil && !slices.Contains(found, text) {
-			found = append(found, text)
+		var cut Cut
+		if text, err := canon.Tag(line.Bytes, "text"); err == nil && !slices.Contains(found.texts, text) {
+			found.texts = append(found.texts, text)
+		} else if canon.Unmarshal(line.Bytes, &cut) == nil {
+			found.cut[cut.Evaluation] = cut.Cut
 		}
 	}
 	return found, nil

@@ -31,9 +31,8 @@ type Fact struct{ Name, Value string }
 
 // Step is one optimizer step as recorded.
 type Step struct {
-	Step           uint64
-	Loss, GradNorm float64
-	LR             float64
+	Step uint64
+	Loss float64
 }
 
 // Suite is one evaluated dataset, before and after.
@@ -46,7 +45,14 @@ type Suite struct {
 	Before  []gate.Item // the base's; nil when it was not evaluated
 	After   []gate.Item // this run's
 	Answers []Answer    // this run's, for the confusion matrix; may be empty
-	Cut     int         // rows whose state was cut to fit
+	Cut     *int        // rows whose state was cut to fit; nil when the record does not say
+}
+
+// Cut is a line of a run's metrics: how many rows of an evaluation had a state
+// that was cut to fit.
+type Cut struct {
+	Evaluation string `json:"evaluation"`
+	Cut        int    `json:"cut"`
 }
 
 // Answer is what a row's gold was and what was answered.
@@ -58,10 +64,10 @@ var files embed.FS
 var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"points":      points,
 	"percent":     percent,
-	"loss":        func(steps []Step) template.HTML { return lossChart(steps) },
-	"bars":        func(suites []Suite) template.HTML { return suiteBars(suites) },
-	"reliability": func(items []gate.Item) template.HTML { return reliability(items) },
-	"confusion":   func(answers []Answer) template.HTML { return confusion(answers) },
+	"loss":        lossChart,
+	"bars":        suiteBars,
+	"reliability": reliability,
+	"confusion":   confusion,
 	"metric":      metric,
 	"flips":       flips,
 }).ParseFS(files, "page.html"))

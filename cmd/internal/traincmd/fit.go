@@ -228,6 +228,14 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 			return err
 		}
 	}
+	for _, e := range result.Evaluations {
+		if e.Tokens == 0 {
+			continue // read back from the record, which does not say what was cut
+		}
+		if err := rec.Metric(report.Cut{Evaluation: e.Evaluation, Cut: e.Cut}); err != nil {
+			return err
+		}
+	}
 	page := filepath.Join(f.folders.runs, f.run, "report.html")
 	if err := writeReport(page, s, f.run, baseline); err != nil {
 		return err

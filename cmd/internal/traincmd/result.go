@@ -113,9 +113,10 @@ func showResult(w io.Writer, r trainer.Result, before trainer.Evaluated, stage t
 			if b.Dataset.ID != s.Dataset.ID {
 				continue
 			}
-			c := report.ChangeIn(b.Items, s.Items)
-			change = fmt.Sprintf("%+.1f", 100*c.Delta)
-			interval = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
+			if c, ok := report.ChangeIn(b.Items, s.Items); ok {
+				change = fmt.Sprintf("%+.1f", 100*c.Delta)
+				interval = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
+			}
 		}
 		table.Row(s.Suite, role(s), fmt.Sprint(len(s.Items)), percent(measure(s.Before, gate.Accuracy)),
 			percent(measure(s.Measures, gate.Accuracy)), change, interval,
