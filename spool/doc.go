@@ -49,7 +49,9 @@
 //
 // We assume that appending to a file does not damage what was synced before it,
 // and that a rename is atomic within a directory. We do not assume that a write
-// reaches the disk whole, nor that its pages reach it in order.
+// reaches the disk whole, nor that its pages reach it in order. Resume takes the
+// log as the kernel shows it and syncs that; a kernel that failed to write a page
+// and goes on showing it deceives us until the machine restarts.
 //
 // # Cost
 //
@@ -61,8 +63,9 @@
 //
 // One process writes a run at a time: Create and Resume take its lock, which
 // ends with the process, however it ends. Different runs of one spool can be
-// written by different processes. Readers take no lock, see every event as soon
-// as its Append has returned, and ignore a torn tail. Content is by address and
+// written by different processes. Readers take no lock, see every event when its
+// Append returns, perhaps a moment before it is on the disk, and ignore a torn
+// tail. Content is by address and
 // rename, so putting needs no lock either. Spools, Logs and Tails may be used by
 // several goroutines, except that a Tail belongs to one.
 //
