@@ -22,9 +22,9 @@ var demoCommand = term.Command{
 	Long: `
 Makes messages to a help desk, teaches a small model from nothing which queue each
 belongs in, then teaches that model whether the writer is about to leave, under a
-gate that holds what it learned first. Both runs are recorded in a spool and sent
-to a control plane that lives as long as the demo. Every command is shown as one
-would type it.`,
+gate that holds what it learned first: once alone, which forgets, and once with
+some rehearsal. Every run is recorded in a spool and sent to a control plane that
+lives as long as the demo. Every command is shown as one would type it.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		dir := flags.String("dir", "", "the new `folder` to work in; default hanzo-demo in the system's folder for temporary files, anew each time")
 		return func(ctx context.Context, streams term.IO, args []string) error {
@@ -40,11 +40,12 @@ would type it.`,
 // The demo's sizes: enough rows that a model from nothing learns, few enough
 // that two cores are done in under two minutes.
 const (
-	queueRows = 1600
-	leaveRows = 1200
+	queueRows = 1200
+	leaveRows = 900
 )
 
-// The demo's stage files. The second protects what the first taught.
+// The demo's stage files. The second and the third hold what the first taught to
+// a budget; the third also rehearses it.
 const (
 	queueStage = `{
   "stage": "queue",
@@ -61,13 +62,14 @@ const (
   "init": {"dir": "runs/queue/checkpoint", "stage": "queue"},
   "takes": [{"suite": "leave", "file": "leave.jsonl", "state": ["text"], "label": "leave", "type": "noul", "positive": "true",
              "instructions": "is the writer about to leave"},
-            {"suite": "queue", "rows": 0}],
+            {"suite": "queue", "rows": %d}],
   "adaptation": {"mode": "full"},
   "protect": {"suites": ["queue"], "budget": {"accuracy": 0.05, "ece": 0.1}},
   "evaluation": {"suites": ["leave"]},
   "frozen": [], "lr_encoder": 0.0005, "lr_head": 0.001, "epochs": 3, "batch_tokens": 1024
 }
 `
+	rehearsed = 200
 )
 
 type demo struct {
@@ -97,7 +99,7 @@ func (d *demo) run(ctx context.Context, dir string) error {
 	}
 	for name, content := range map[string][]byte{
 		"queue.jsonl": messages(1, queueRows, "queue"), "leave.jsonl": messages(2, leaveRows, "leave"),
-		"queue.json": []byte(queueStage), "leave.json": []byte(leaveStage),
+		"queue.json": []byte(queueStage), "leave.json": fmt.Appendf(nil, leaveStage, 0), "both.json": fmt.Appendf(nil, leaveStage, rehearsed),
 	} {
 		if err := durable.WriteFile(name, content, 0o644); err != nil {
 			return err
@@ -117,17 +119,18 @@ func (d *demo) run(ctx context.Context, dir string) error {
 		{"Read the first file into a suite.", traincmd.Program(), []string{"data", "import", "queue.jsonl", "--label", "queue", "--state", "text", "--instructions", "which queue does this message belong in"}},
 		{"Make a small model from nothing: its vocabulary is learned on the rows.", traincmd.Program(), []string{"init", "new", "--size", "nano", "--data", "data/queue"}},
 		{"Teach it the queue. It is evaluated before and after.", traincmd.Program(), []string{"fit", "queue.json", "--run", "queue"}},
-		{"Teach it the second question, holding the first: a gate frozen before the run decides.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}},
+		{"Teach it a second question. A gate, frozen before the run, holds the first to a budget: it fails, for the first is forgotten.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}},
+		{fmt.Sprintf("Again from the same start, with %d rows of the first rehearsed: both hold.", rehearsed), traincmd.Program(), []string{"fit", "both.json", "--run", "both"}},
 		{"Send what is recorded here to the control plane.", traincmd.Program(), []string{"sync"}},
 		{"Compare: the control plane folds the same events to the same runs.", traincmd.Program(), []string{"sync", "--check"}},
-		{"Ask what was taught.", traincmd.Program(), []string{"ask", "runs/leave/checkpoint", "my parcel has not arrived and I am done with this shop"}},
-		{"Draw the run.", benchcmd.Program(), []string{"report", "leave", "report.html"}},
+		{"Ask what was taught.", traincmd.Program(), []string{"ask", "runs/both/checkpoint", "my parcel has not arrived and I am done with this shop"}},
+		{"Draw the run.", benchcmd.Program(), []string{"report", "both", "report.html"}},
 	} {
 		if err := d.step(ctx, step.why, step.prog, step.args); err != nil {
 			return err
 		}
 	}
-	d.say("\nDone in %s. Everything is in %s; report.html shows the second run.", time.Since(d.began).Round(time.Second), dir)
+	d.say("\nDone in %s. Everything is in %s; report.html shows the last run.", time.Since(d.began).Round(time.Second), dir)
 	d.say("On a file of your own, with an encoder you have (a BERT or ModernBERT folder):")
 	d.say("  go run ./cmd/train fit rows.csv --state text --label answer --encoder FOLDER")
 	return nil

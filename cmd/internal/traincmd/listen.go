@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 // Limits of POST /v1/decisions.
 const (
 	maxBody   = 12 << 20 // a state of 10 MB and its questions
-	readBody  = 30 * time.Second
+	bodyTime  = 30 * time.Second
 	drainTime = 5 * time.Second // what a request in flight is given when the server stops
 )
 
@@ -90,13 +91,10 @@ func (d *decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", http.MethodPost)
 		d.problem(w, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "POST a state and its questions"))
 	default:
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		body, err := readBody(w, r)
 		if err != nil {
-			var long *http.MaxBytesError
-			if errors.As(err, &long) {
-				d.problem(w, refuse(http.StatusRequestEntityTooLarge, "too_large", "the request is over %d bytes", maxBody))
-			}
-			return // otherwise the caller is gone
+			d.problem(w, err)
+			return
 		}
 		answer, err := d.decide(body, time.Now())
 		if err != nil {
@@ -108,6 +106,21 @@ func (d *decider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			d.log.Info("answer not delivered", "err", err)
 		}
 	}
+}
+
+// readBody reads a request whole. A caller that stopped sending may listen still.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		return nil, refuse(http.StatusRequestEntityTooLarge, "too_large", "the request is over %d bytes", maxBody)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, refuse(http.StatusRequestTimeout, "timeout", "the request did not come within %s", bodyTime)
+	}
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "invalid", "the request does not read to its end: %w", err)
+	}
+	return body, nil
 }
 
 // request is the body of POST /v1/decisions.
@@ -173,14 +186,10 @@ func (d *decider) decide(body []byte, began time.Time) (decisions, error) {
 // parseQuestions reads the state and questions, and which of them were asked as
 // "boolean", whose answer has another member.
 func parseQuestions(req request) (row decision.Row, boolean map[string]bool, err error) {
-	input, err := canon.Marshal(struct {
-		State     canon.Raw `json:"state"`
-		Questions canon.Raw `json:"questions"`
-	}{req.State, req.Questions})
-	if err != nil {
+	if row.State, err = decision.State(req.State); err != nil {
 		return decision.Row{}, nil, err
 	}
-	if row, err = decision.ParseRow(input, nil); err != nil {
+	if row.Asked, err = new(decision.Reader).Asked(req.Questions, nil); err != nil {
 		return decision.Row{}, nil, err
 	}
 	members, err := canon.Members(req.Questions)
@@ -243,7 +252,7 @@ func (d *decider) listen(ctx context.Context, address string, ready func(net.Add
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	server := &http.Server{Handler: d, ReadTimeout: readBody, ReadHeaderTimeout: readBody, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelInfo)}
+	server := &http.Server{Handler: d, ReadTimeout: bodyTime, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelInfo)}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Serve(listener) }()
 	ready(listener.Addr())

@@ -54,6 +54,9 @@ ends in its hash: the same rows are the same dataset, on every machine.`,
 	},
 }
 
+// exampleExclusions is how many rows that the barrier left out are shown.
+const exampleExclusions = 3
+
 // buildStage seals a stage's rows, says what it did, and returns the build's
 // folder.
 func buildStage(w io.Writer, stage trainer.Stage, at string, f folders) (dir string, err error) {
@@ -74,11 +77,11 @@ func buildStage(w io.Writer, stage trainer.Stage, at string, f folders) (dir str
 		}
 		fmt.Fprintln(w)
 	}
-	for _, x := range r.Excluded[:min(len(r.Excluded), shown)] {
+	for _, x := range r.Excluded[:min(len(r.Excluded), exampleExclusions)] {
 		fmt.Fprintf(w, "  barrier: %s/%s is %s to %s\n", x.Suite, x.Item, x.Why, x.Against)
 	}
-	if n := len(r.Excluded); n > shown {
-		fmt.Fprintf(w, "  and %d more; %s lists all\n", n-shown, filepath.Join(r.Dir, "barrier.json"))
+	if n := len(r.Excluded); n > exampleExclusions {
+		fmt.Fprintf(w, "  and %d more; %s lists all\n", n-exampleExclusions, filepath.Join(r.Dir, "barrier.json"))
 	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(w, "note: %s\n", warning)
