@@ -36,7 +36,7 @@ ends in its hash: the same rows are the same dataset, on every machine.`,
 			}
 			stage, err := trainer.ParseStage(src)
 			if err != nil {
-				return term.Exit(term.Usage, fmt.Errorf("%s: %w", file, err))
+				return term.Usagef("%s: %w", file, err)
 			}
 			if *asJSON {
 				r, err := sealStage(streams.Err, stage, filepath.Dir(file), f)
