@@ -128,20 +128,20 @@ func (p Program) run(ctx context.Context, args []string, streams IO) error {
 		return Usagef("no command given; the commands are above")
 	}
 	if slices.Contains([]string{"help", "-h", "--help"}, args[0]) {
-		if command, _, found := p.find(args[1:]); found {
-			p.helpOf(command, streams.Out)
+		if len(args) == 1 {
+			p.help(streams.Out)
 			return nil
 		}
-		p.help(streams.Out)
+		command, _, found := p.find(args[1:])
+		if !found {
+			return p.unknown(args[1:])
+		}
+		p.helpOf(command, streams.Out)
 		return nil
 	}
 	command, rest, found := p.find(args)
 	if !found {
-		names := make([]string, len(p.Commands))
-		for i, c := range p.Commands {
-			names[i] = c.Name
-		}
-		return Usagef("unknown command %q; did you mean %q? (%s help)", args[0], Nearest(args[0], names), p.Name)
+		return p.unknown(args)
 	}
 	flags := flag.NewFlagSet(command.Name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -187,6 +187,21 @@ func (p Program) find(args []string) (command Command, rest []string, found bool
 		}
 	}
 	return Command{}, nil, false
+}
+
+// unknown says which commands args may have meant.
+func (p Program) unknown(args []string) error {
+	var names, group []string
+	for _, c := range p.Commands {
+		names = append(names, c.Name)
+		if strings.HasPrefix(c.Name, args[0]+" ") {
+			group = append(group, c.Name)
+		}
+	}
+	if len(group) > 0 {
+		return Usagef("%s is one of: %s (%s help)", args[0], strings.Join(group, ", "), p.Name)
+	}
+	return Usagef("unknown command %q; did you mean %q? (%s help)", args[0], nearest(args[0], names), p.Name)
 }
 
 func (p Program) help(w io.Writer) {
@@ -240,9 +255,9 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// Nearest is the one of known closest to word by edit distance, for "did you
+// nearest is the one of known closest to word by edit distance, for "did you
 // mean"; ties go to the first.
-func Nearest(word string, known []string) string {
+func nearest(word string, known []string) string {
 	best, at := "", -1
 	for _, k := range known {
 		if d := distance(word, k); at < 0 || d < at {

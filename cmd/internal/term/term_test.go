@@ -39,6 +39,10 @@ func TestMain_(t *testing.T) {
 		{"fit --sead 7", Usage, "", "", "prog: fit: flag provided but not defined: -sead (prog help fit)"},
 		{"data import", Refused, "", "", "prog: row 3 is empty\n"},
 		{"fti", Usage, "", "", `did you mean "fit"?`},
+		{"data", Usage, "", "", "data is one of: data import (prog help)"},
+		{"data export", Usage, "", "", "data is one of: data import (prog help)"},
+		{"help fti", Usage, "", "", `did you mean "fit"?`},
+		{"help data", Usage, "", "", "data import"},
 		{"", Usage, "", "", "prog fit FILE"},
 		{"help", OK, "", "130  interrupted", ""},
 		{"help fit", OK, "", "--seed number\n      the number that decides everything (default 1)", ""},
@@ -85,7 +89,7 @@ func TestStatusOf(t *testing.T) {
 func TestNearest(t *testing.T) {
 	known := []string{"batch_tokens", "budget", "epochs", "seed"}
 	for word, want := range map[string]string{"batch_token": "batch_tokens", "epoch": "epochs", "sed": "seed", "budgets": "budget"} {
-		if got := Nearest(word, known); got != want {
+		if got := nearest(word, known); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}
 	}

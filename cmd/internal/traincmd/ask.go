@@ -3,7 +3,6 @@ package traincmd
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -49,6 +48,9 @@ front of it to serve others.`,
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) == 0 {
 				return term.Usagef("name the checkpoint to ask")
+			}
+			if len(args) > 1 && (*listen != "" || *request != "") {
+				return term.Usagef("--listen and --request bring their own states: leave %q out", args[1])
 			}
 			dir := args[0]
 			model, err := m.Load(dir)
@@ -102,6 +104,7 @@ func (d *decider) reply(streams term.IO, name string) error {
 	var body []byte
 	var err error
 	if name == "-" {
+		name = "standard input"
 		body, err = io.ReadAll(streams.In)
 	} else {
 		body, err = os.ReadFile(name)
@@ -152,16 +155,16 @@ func (d *decider) questions(question, kind, options, instructions string) ([]dec
 
 // readState is the state of the arguments, or all of standard input.
 func readState(args []string, in io.Reader) (string, error) {
-	if len(args) > 0 {
-		return strings.Join(args, " "), nil
+	state := strings.Join(args, " ")
+	if len(args) == 0 {
+		text, err := io.ReadAll(in)
+		if err != nil {
+			return "", fmt.Errorf("reading the state: %w", err)
+		}
+		state = strings.TrimSpace(string(text))
 	}
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return "", fmt.Errorf("reading the state: %w", err)
-	}
-	state := strings.TrimSpace(string(text))
-	if state == "" {
-		return "", errors.New("the state is empty: give it as an argument or on standard input")
+	if strings.TrimSpace(state) == "" {
+		return "", term.Usagef("the state is empty: give it as an argument or on standard input")
 	}
 	return state, nil
 }

@@ -138,13 +138,10 @@ func rows(flags *flag.FlagSet, act func(data.ImportConfig) (data.Report, error))
 			if printed := term.PrintJSON(streams.Out, report); printed != nil {
 				return printed
 			}
-		} else if report.Rows > 0 {
+		} else {
 			showImport(streams.Out, report)
 		}
-		if err != nil {
-			return term.Refuse(err)
-		}
-		return nil
+		return term.Refuse(err)
 	}
 }
 
@@ -152,6 +149,9 @@ func rows(flags *flag.FlagSet, act func(data.ImportConfig) (data.Report, error))
 const shown = 10
 
 func showImport(w io.Writer, r data.Report) {
+	if r.Rows == 0 {
+		return // the file was refused before its first row, and the error says why
+	}
 	fmt.Fprintf(w, "%s: %d rows, %d kept, %d refused\n", r.File, r.Rows, r.Kept, len(r.Refused))
 	for _, refusal := range r.Refused[:min(len(r.Refused), shown)] {
 		fmt.Fprintf(w, "  line %d: %s\n", refusal.Line, refusal.Reason)

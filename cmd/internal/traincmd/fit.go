@@ -17,6 +17,7 @@ import (
 	"github.com/hanzoai/link/spool"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable"
+	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer"
 	"github.com/hanzoai/link/trainer/data"
 	"github.com/hanzoai/link/trainer/kai"
@@ -49,9 +50,10 @@ from there, and so it does after a crash, bit for bit.`,
 		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			f.streams, f.progress, f.asJSON = streams, term.NewProgress(streams.Err), *asJSON
+			f.quick.given = f.quick.among(flags)
 			if f.resume != "" {
-				if len(args) > 0 {
-					return term.Usagef("--resume takes no file: the run keeps its own stage")
+				if len(args) > 0 || f.quick.given != "" || f.run != "" {
+					return term.Usagef("--resume takes no file and nothing about one: the run keeps its own stage")
 				}
 				return f.again(ctx)
 			}
@@ -87,6 +89,21 @@ type fitting struct {
 	asJSON   bool
 }
 
+// The files of a run's folder that begin writes, the last one last: a folder that
+// has it can be resumed.
+const (
+	stageName = "stage.json"
+	runName   = "run.json"
+)
+
+// dir is the run's folder. A run's name is one before anything is done under it.
+func (f *fitting) dir() (string, error) {
+	if !record.ValidRun(f.run) {
+		return "", term.Usagef("%q is no run id: it begins with a letter or digit and has at most 192 of letters, digits and ._:+@-", f.run)
+	}
+	return filepath.Join(f.folders.runs, f.run), nil
+}
+
 // runFile is runs/RUN/run.json: what resuming needs and the stage does not say.
 type runFile struct {
 	Build string `json:"build"` // the build's folder
@@ -98,8 +115,11 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 	if f.run == "" {
 		f.run = "run_" + randomHex()
 	}
-	dir := filepath.Join(f.folders.runs, f.run)
-	if _, err := os.Stat(dir); err == nil {
+	dir, err := f.dir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, runName)); err == nil {
 		return term.Usagef("%s exists: train fit --resume %s goes on with it, another --run starts anew", dir, f.run)
 	}
 	src, at, err := f.stageBytes(file, dir)
@@ -108,19 +128,26 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 	}
 	stage, err := trainer.ParseStage(src)
 	if err != nil {
-		return term.Exit(term.Usage, fmt.Errorf("%s: %w", file, err))
-	}
-	build, err := buildStage(f.streams.Err, stage, at, f.folders)
-	if err != nil {
-		return err
+		return term.Usagef("%s: %w", file, err)
 	}
 	base := stage.Init.Dir
 	if !filepath.IsAbs(base) {
 		base = filepath.Join(at, base)
 	}
-	model, err := f.machine.Load(base)
+	var model *kai.Model
+	if f.quick.encoder == "" {
+		if model, err = f.machine.Load(base); err != nil {
+			return err
+		}
+	}
+	build, err := buildStage(f.streams.Err, stage, at, f.folders)
 	if err != nil {
 		return err
+	}
+	if model == nil {
+		if model, err = f.makeBase(base); err != nil {
+			return err
+		}
 	}
 	opened, err := data.OpenBuild(build)
 	if err != nil {
@@ -138,10 +165,10 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(filepath.Join(dir, "stage.json"), src, 0o644); err != nil {
+	if err := durable.WriteFile(filepath.Join(dir, stageName), src, 0o644); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(filepath.Join(dir, "run.json"), append(kept, '\n'), 0o644); err != nil {
+	if err := durable.WriteFile(filepath.Join(dir, runName), append(kept, '\n'), 0o644); err != nil {
 		return err
 	}
 	return f.fit(ctx, stage, model, opened, base)
@@ -150,25 +177,28 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 // again takes up a run that was interrupted.
 func (f *fitting) again(ctx context.Context) error {
 	f.run = f.resume
-	dir := filepath.Join(f.folders.runs, f.run)
-	src, err := os.ReadFile(filepath.Join(dir, "stage.json"))
+	dir, err := f.dir()
+	if err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, runName))
 	if errors.Is(err, os.ErrNotExist) {
 		return term.Usagef("there is no run %s in %s", f.run, f.folders.runs)
 	}
 	if err != nil {
 		return err
 	}
-	stage, err := trainer.ParseStage(src)
-	if err != nil {
-		return term.Exit(term.Usage, fmt.Errorf("%s: %w", filepath.Join(dir, "stage.json"), err))
+	var kept runFile
+	if err := canon.Unmarshal(raw, &kept); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(dir, runName), err)
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	src, err := os.ReadFile(filepath.Join(dir, stageName))
 	if err != nil {
 		return err
 	}
-	var kept runFile
-	if err := canon.Unmarshal(raw, &kept); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(dir, "run.json"), err)
+	stage, err := trainer.ParseStage(src)
+	if err != nil {
+		return term.Usagef("%s: %w", filepath.Join(dir, stageName), err)
 	}
 	build, err := data.OpenBuild(kept.Build)
 	if err != nil {
@@ -198,6 +228,9 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 		return err
 	}
 	before, err := f.baseline(ctx, s, model, build, address, baseline)
+	if errors.Is(err, trainer.ErrInterrupted) {
+		return term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted before its first step: train fit --resume %s goes on", f.run, f.run))
+	}
 	if err != nil {
 		return err
 	}

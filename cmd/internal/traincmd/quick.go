@@ -20,6 +20,8 @@ type quick struct {
 	mode    string
 	epochs  int
 	seed    uint64
+
+	given string // one that was given, empty when none was
 }
 
 func (q *quick) flag(flags *flag.FlagSet) {
@@ -31,11 +33,26 @@ func (q *quick) flag(flags *flag.FlagSet) {
 	flags.Uint64Var(&q.seed, "seed", 1, "the `number` that the order of the rows and new weights come from")
 }
 
+// among is one of these flags that stood among those parsed.
+func (*quick) among(parsed *flag.FlagSet) (name string) {
+	own := flag.NewFlagSet("", flag.ContinueOnError)
+	new(quick).flag(own)
+	parsed.Visit(func(f *flag.Flag) {
+		if own.Lookup(f.Name) != nil {
+			name = "--" + f.Name
+		}
+	})
+	return name
+}
+
 // stageBytes returns the stage document of file and the folder that its paths
 // are relative to. A stage file is taken as it is. For a file of rows one is
-// written, and with --encoder its base is made at dir/base.
+// written; with --encoder its base is dir/base, which makeBase makes.
 func (f *fitting) stageBytes(file, dir string) (src []byte, at string, err error) {
 	if strings.EqualFold(filepath.Ext(file), ".json") {
+		if f.quick.given != "" {
+			return nil, "", term.Usagef("%s says everything about its run itself: leave %s out, and change the file", file, f.quick.given)
+		}
 		src, err = os.ReadFile(file)
 		return src, filepath.Dir(file), err
 	}
@@ -50,16 +67,6 @@ func (f *fitting) stageBytes(file, dir string) (src []byte, at string, err error
 	base := q.base
 	if q.encoder != "" {
 		base = filepath.Join(dir, "base")
-		model, _, err := kai.Init(kai.InitConfig{Encoder: q.encoder, Seed: q.seed}, f.machine.Device())
-		if err != nil {
-			return nil, "", err
-		}
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, "", err
-		}
-		if err := model.Save(base); err != nil {
-			return nil, "", err
-		}
 	}
 	stage := map[string]any{
 		"stage":      take.Suite,
@@ -74,4 +81,21 @@ func (f *fitting) stageBytes(file, dir string) (src []byte, at string, err error
 	}
 	src, err = canon.Marshal(stage)
 	return append(src, '\n'), ".", err
+}
+
+// makeBase makes the checkpoint that --encoder asks for, once the rows are known
+// to be usable: it is large. What it returns is what is on disk, as a resumed run
+// will read it.
+func (f *fitting) makeBase(dir string) (*kai.Model, error) {
+	model, _, err := kai.Init(kai.InitConfig{Encoder: f.quick.encoder, Seed: f.quick.seed}, f.machine.Device())
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	if err := model.Save(dir); err != nil {
+		return nil, err
+	}
+	return f.machine.Load(dir)
 }

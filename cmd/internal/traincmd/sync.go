@@ -137,6 +137,9 @@ func compare(ctx context.Context, streams term.IO, s *spool.Spool, client *api.C
 func sendAside(ctx context.Context, s *spool.Spool, w io.Writer) (stop func()) {
 	client, err := api.FromEnvironment()
 	if err != nil {
+		if !errors.Is(err, api.ErrNoServer) {
+			fmt.Fprintf(w, "nothing is sent on the side: %v\n", err)
+		}
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
