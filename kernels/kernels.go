@@ -67,7 +67,6 @@ func (m Mem) Slice(i, j int) Mem {
 func (m Mem) None() bool { return m.Len == 0 }
 
 // Grad is the gradient of one parameter while a step's tokens are summed into
-// Grad is the gradient of one parameter while a step's tokens are summed into
 // it. Sum holds the closed blocks, zeros at a step's start, and Open the block
 // being filled, which holds Fill tokens, 0 ≤ Fill < Block; while Fill is 0 its
 // values mean nothing. A block is added to Sum when it is full, and by
