@@ -100,7 +100,7 @@ func baselineOf(s *spool.Spool, g gate.Gate, run string) ([]event.Evaluation, er
 
 // readSuite reads one evaluation's items, and each answer beside its gold.
 func readSuite(s *spool.Spool, e event.Evaluation) (Suite, error) {
-	suite := Suite{Name: SuiteOf(e.Dataset)}
+	suite := Suite{Name: suiteOf(e.Dataset)}
 	var err error
 	if e.ItemsSHA256 != nil {
 		if suite.After, err = ReadItems(s, *e.ItemsSHA256); err != nil {
@@ -231,8 +231,8 @@ func words(r gate.Rule) string {
 	return fmt.Sprintf("%s at most %g", r.Metric, r.Test.Value)
 }
 
-// SuiteOf is the suite of a dataset's id, <suite>.<split>.<12 hex>, or the id.
-func SuiteOf(dataset string) string {
+// suiteOf is the suite of a dataset's id, <suite>.<split>.<12 hex>, or the id.
+func suiteOf(dataset string) string {
 	parts := strings.Split(dataset, ".")
 	if n := len(parts); n > 2 && len(parts[n-1]) == 12 {
 		return strings.Join(parts[:n-2], ".")

@@ -211,8 +211,8 @@ func TestSuiteOf(t *testing.T) {
 		"desk.test":                  "desk.test",
 		"desk.test.0123456789abcdef": "desk.test.0123456789abcdef",
 	} {
-		if got := SuiteOf(dataset); got != want {
-			t.Errorf("SuiteOf(%s) = %s, want %s", dataset, got, want)
+		if got := suiteOf(dataset); got != want {
+			t.Errorf("suiteOf(%s) = %s, want %s", dataset, got, want)
 		}
 	}
 }
