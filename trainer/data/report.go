@@ -23,7 +23,7 @@ type Report struct {
 	Conflicts  []Conflict   `json:"conflicts"`
 	Warnings   []string     `json:"warnings"`
 
-	Dir    string       `json:"dir"`    // the suite's folder; empty in a dry run
+	Dir    string       `json:"dir"`             // the suite's folder; empty in a dry run
 	SHA256 canon.SHA256 `json:"sha256,omitzero"` // of items.ndjson; absent in a dry run
 }
 
