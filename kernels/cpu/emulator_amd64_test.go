@@ -41,8 +41,8 @@ type emulator struct {
 	pc    int // the next instruction; below 0 after RET
 	z     [32][16]uint32
 	k     [8]uint16
-	gpr   map[string]word
-	flags int64 // what the last comparison left: its sign and whether it is 0
+	gpr   [16]word // in the order of registers
+	flags int64    // what the last comparison left: its sign and whether it is 0
 	frame map[string]word
 }
 
@@ -52,6 +52,11 @@ type word struct {
 	p unsafe.Pointer
 	v int64
 }
+
+var registers = []string{"AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP", "R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15"}
+
+// general is a general register by its name.
+func (e *emulator) general(name string) *word { return &e.gpr[slices.Index(registers, name)] }
 
 func (w word) zero() bool { return w.p == nil && w.v == 0 }
 
@@ -107,7 +112,7 @@ func newEmulator(source string) *emulator {
 
 // run calls a function with its frame and returns the frame.
 func (e *emulator) run(name string, frame map[string]word) map[string]word {
-	e.gpr, e.frame = map[string]word{}, frame
+	e.gpr, e.frame = [16]word{}, frame
 	for e.pc = e.functions[name]; e.pc >= 0; {
 		step := e.program[e.pc]
 		e.pc++
@@ -137,14 +142,12 @@ func (e *emulator) place(s string) func() word {
 	if m[1] != "" {
 		off = integer(m[1])
 	}
-	return func() word {
-		w := e.gpr[m[2]]
-		w.v += off
-		if m[3] != "" {
-			w.v += e.gpr[m[3]].v * integer(m[4])
-		}
-		return w
+	base := e.general(m[2])
+	if m[3] == "" {
+		return func() word { return word{base.p, base.v + off} }
 	}
+	index, scale := e.general(m[3]), integer(m[4])
+	return func() word { return word{base.p, base.v + off + index.v*scale} }
 }
 
 // read is a vector operand's first n lanes.
@@ -358,10 +361,10 @@ func (e *emulator) decodeVector(op string, args []string, n int) func() {
 			*dst = [16]uint32{v[1], v[1], v[3], v[3]}
 		}
 	case "VCVTSI2SSQ":
-		a, dst := e.read(args[1], 4), e.register(last)
+		src, a, dst := e.general(args[0]), e.read(args[1], 4), e.register(last)
 		return func() {
 			v := a()
-			v[0] = u(float32(e.gpr[args[0]].v))
+			v[0] = u(float32(src.v))
 			*dst = v
 		}
 	case "VCVTPS2PD":
@@ -453,7 +456,8 @@ func (e *emulator) decodeScalar(op string, args []string, labels map[string]int)
 		if m := inFrame.FindStringSubmatch(s); m != nil {
 			return func() word { return e.frame[m[1]] }
 		}
-		return func() word { return e.gpr[s] }
+		r := e.general(s)
+		return func() word { return *r }
 	}
 	jump := func(when func() bool) func() {
 		to, ok := labels[args[0]]
@@ -468,11 +472,10 @@ func (e *emulator) decodeScalar(op string, args []string, labels map[string]int)
 	}
 	// update sets the last operand and the flags.
 	update := func(f func(src, dst word) word) func() {
-		src, dst := value(args[0]), args[len(args)-1]
+		src, dst := value(args[0]), e.general(args[len(args)-1])
 		return func() {
-			w := f(src(), e.gpr[dst])
-			e.gpr[dst] = w
-			e.flags = w.v
+			*dst = f(src(), *dst)
+			e.flags = dst.v
 		}
 	}
 	switch op {
@@ -481,8 +484,8 @@ func (e *emulator) decodeScalar(op string, args []string, labels map[string]int)
 	case "PREFETCHT0":
 		return func() {}
 	case "MOVQ", "MOVL", "MOVB":
-		src := value(args[0])
-		return func() { e.gpr[args[1]] = src() }
+		src, dst := value(args[0]), e.general(args[1])
+		return func() { *dst = src() }
 	case "ADDQ":
 		return update(func(src, dst word) word {
 			if dst.p == nil {
@@ -496,8 +499,8 @@ func (e *emulator) decodeScalar(op string, args []string, labels map[string]int)
 	case "DECQ", "DECL":
 		return update(func(_, dst word) word { return word{dst.p, dst.v - 1} })
 	case "SHLXL":
-		count, src := value(args[0]), value(args[1])
-		return func() { e.gpr[args[2]] = word{v: int64(uint32(src().v) << (count().v & 31))} }
+		count, src, dst := value(args[0]), value(args[1]), e.general(args[2])
+		return func() { *dst = word{v: int64(uint32(src().v) << (count().v & 31))} }
 	case "CMPQ":
 		a, b := value(args[0]), value(args[1])
 		return func() { e.flags = a().v - b().v }
@@ -510,8 +513,8 @@ func (e *emulator) decodeScalar(op string, args []string, labels map[string]int)
 			}
 		}
 	case "LEAQ":
-		at := e.place(args[0])
-		return func() { e.gpr[args[1]] = at() }
+		at, dst := e.place(args[0]), e.general(args[1])
+		return func() { *dst = at() }
 	case "KMOVW":
 		src, k := value(args[0]), e.mask(args[1])
 		return func() { *k = uint16(src().v) }

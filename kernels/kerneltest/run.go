@@ -15,7 +15,7 @@ type mems = []kernels.Mem
 
 // Exact is the [Digest] of the exact plan. It changes when a case or an
 // operation's definition does, and for no other reason.
-const Exact = "13bb415d6b2c758ced5d132316c2b2587fa1e6fef2a72a4c5d654b5d990164b8"
+const Exact = "000359a9a67546174b89092e48b62474120fb215da80d008b0148e5431726dd1"
 
 // lengths are rows that meet the edges of vectors of 4, 8 and 16 and of a task.
 var lengths = []int{1, 7, 8, 15, 16, 17, 31, 33, 64, 100, 384, 1000}
@@ -87,7 +87,7 @@ func products(c comparison) {
 			c.compare("LinearInput/add/"+name, []operand{out("dx", x), in("dy", dy), in("w", w)}, func(d device, m mems) {
 				d.LinearInput(m[0], m[1], m[2], n, i, o, true)
 			})
-			for _, fill := range []int{0, 1, kernels.Block - 1, kernels.Block - n%kernels.Block} {
+			for _, fill := range []int{0, kernels.Block - 1, kernels.Block - n%kernels.Block} {
 				fill %= kernels.Block
 				ops := []operand{out("sum", v.normal(o*i, 1)), out("open", v.normal(o*i, 1)), in("dy", dy), in("x", x)}
 				c.compare(fmt.Sprintf("LinearWeight/%s,fill=%d", name, fill), ops, func(d device, m mems) {
@@ -174,8 +174,8 @@ func elementwise(c comparison) {
 func norms(c comparison) {
 	for _, w := range lengths {
 		for _, n := range []int{1, 3, kernels.Block + 3} {
-			if n > 3 && w > 384 {
-				n = 70
+			if n > 3 && w > 33 {
+				n = 70 // with 1000 wide, enough to be shared by threads
 			}
 			v := draw("norm", w, n)
 			x, gamma, beta, dy := v.normal(n*w, 2), v.normal(w, 1), v.normal(w, 1), v.normal(n*w, 1)
@@ -267,6 +267,9 @@ func attentions(c comparison) {
 		// With gradients so small, chains end in zeros of either sign.
 		for i, spread := range []float64{1, 8, 8} {
 			small := []float64{1, 1, 1e-38}[i]
+			if i > 0 && n > 500 {
+				continue // one is enough of what is slow
+			}
 			v := draw("attention", at.a, at.rows, i)
 			qkv, do := v.normal(n*3*w, spread), v.normal(n*w, small)
 			name := fmt.Sprintf("%+v,%v,spread=%v,small=%v", at.a, at.rows, spread, small)
