@@ -210,6 +210,16 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestLoneSurrogate shows no more of the text than the escape that is wrong.
+func TestLoneSurrogate(t *testing.T) {
+	for _, in := range []string{`{"a":"\ud800","b":1}`, "{\"a\":\"\\ud800\",\n\"b\":1}", `{"a":"\ud800"}`, `{"a":"\ud800\u0041"}`} {
+		_, err := Canonicalize([]byte(in))
+		if want := "/a: lone surrogate `\\ud800` in string (byte 6)"; err == nil || err.Error() != want {
+			t.Errorf("Canonicalize(%q): %v, want %s", in, err, want)
+		}
+	}
+}
+
 func TestDepth(t *testing.T) {
 	arrays := func(n int) []byte {
 		return []byte(strings.Repeat("[", n) + strings.Repeat("]", n))

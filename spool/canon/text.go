@@ -91,11 +91,25 @@ func located(d *jsontext.Decoder, err error) error {
 	var syntax *jsontext.SyntacticError
 	switch {
 	case errors.As(err, &syntax):
+		if half := loneSurrogate(syntax.Err.Error()); half != "" {
+			return &Error{string(syntax.JSONPointer), fmt.Errorf("lone surrogate `%s` in string (byte %d)", half, syntax.ByteOffset)}
+		}
 		return &Error{string(syntax.JSONPointer), fmt.Errorf("%w (byte %d)", syntax.Err, syntax.ByteOffset)}
 	case err == io.EOF:
 		return &Error{Err: io.ErrUnexpectedEOF}
 	}
 	return &Error{string(d.StackPointer()), err}
+}
+
+// loneSurrogate is the escape that jsontext's text calls an invalid surrogate
+// pair. It quotes a fixed number of bytes after it, past the end of the string.
+func loneSurrogate(text string) string {
+	_, found, ok := strings.Cut(text, "invalid surrogate pair ")
+	i := strings.Index(found, `\u`)
+	if !ok || i < 0 || len(found) < i+6 {
+		return ""
+	}
+	return found[i : i+6]
 }
 
 // A writer copies one JSON text to its canonical form.
