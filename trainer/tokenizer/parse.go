@@ -72,11 +72,18 @@ func parse(files map[string][]byte) (*Tokenizer, error) {
 	t := &Tokenizer{files: files, special: make(map[string]int32), skip: make(map[int32]bool), roles: make(map[role]int32)}
 	list := top.addedTokens()
 	m := top.object("model")
+	typ := m.textOr("type", "")
+	if typ == "" && m.has("merges") { // files of 2020 leave it out
+		typ = "BPE"
+	}
+	if typ != "WordPiece" && typ != "BPE" { // before its vocabulary, which may be of another shape
+		m.unknown("model", typ)
+	}
 	var ids map[string]int32
 	if raw, ok := m.raw("vocab"); !ok {
 		m.fail("vocab is missing")
 	} else if err := json.Unmarshal(raw, &ids); err != nil {
-		m.fail("vocab: want tokens and their ids (a list of scores is Unigram's, which is not supported): %v", err)
+		m.fail("vocab: want tokens and their ids: %v", err)
 	}
 	top.adoptErr(m)
 	if top.err != nil {
@@ -92,17 +99,10 @@ func parse(files map[string][]byte) (*Tokenizer, error) {
 		}
 	}
 	unk := m.textOr("unk_token", "") // read again by the model, which refuses it when it is absent
-	typ := m.textOr("type", "")
-	if typ == "" && m.has("merges") { // files of 2020 leave it out
-		typ = "BPE"
-	}
-	switch typ {
-	case "WordPiece":
-		t.model = m.wordPiece(v)
-	case "BPE":
+	if typ == "BPE" {
 		t.model = m.bpe(v)
-	default:
-		m.unknown("model", typ)
+	} else {
+		t.model = m.wordPiece(v)
 	}
 	top.adopt(m)
 

@@ -53,7 +53,8 @@ func TestParseRefuses(t *testing.T) {
 
 		{"no model", `{}`, []string{"model is missing"}},
 		{"no vocabulary", file("model", `{"type":"WordPiece"}`), []string{"model", "vocab is missing"}},
-		{"Unigram", file("model", `{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0]]}`), []string{"model", "Unigram"}},
+		{"Unigram", file("model", `{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0.0]]}`), []string{"model", `"Unigram" is not supported`}},
+		{"Unigram without a vocabulary", file("model", `{"type":"Unigram"}`), []string{"model", `"Unigram" is not supported`}},
 		{"WordLevel", file("model", `{"type":"WordLevel","unk_token":"[UNK]","vocab":{"[UNK]":0}}`), []string{"model", `"WordLevel" is not supported`}},
 		{"model without a type", file("model", `{"vocab":{"[UNK]":0}}`), []string{"model", "no type"}},
 		{"unknown member of a model", file("model", `{"type":"WordPiece","vocab":{"[UNK]":0},"mode":1}`), []string{"model", `"mode"`}},
