@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -182,6 +183,82 @@ func TestParts(t *testing.T) {
 
 // TestShutdown stops a server in the middle of an upload and of nothing else: the
 // upload is answered, and later connections are refused.
+// TestPartsWithoutAssembly is a server that was killed after it stored the last
+// part of an upload and before it put the parts together: whichever request comes
+// next does that.
+func TestPartsWithoutAssembly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("moves 64 MiB several times")
+	}
+	s := start(t)
+	c := s.client("acme")
+	ctx := t.Context()
+	size := int64(api.PartSize + 16)
+	// parts leaves the files of two parts of zeros as the dead server did.
+	parts := func(a record.Artifact) {
+		t.Helper()
+		for i, size := range []int64{api.PartSize, 16} {
+			name := filepath.Join(s.dir, "orgs", "acme", "parts", fmt.Sprintf("%s.%d", a.SHA256, i+1))
+			c.must(os.WriteFile(name, nil, 0o600))
+			c.must(os.Truncate(name, size))
+		}
+	}
+	left := func() int {
+		t.Helper()
+		list, err := filepath.Glob(filepath.Join(s.dir, "orgs", "acme", "parts", "*"))
+		c.must(err)
+		return len(list)
+	}
+
+	zeros := make([]byte, size)
+	a, _ := c.granted(zeros)
+	parts(a)
+	got, err := c.RegisterArtifact(ctx, a, nil)
+	if err != nil || !got.Stored || got.Grant != nil || left() != 0 {
+		t.Errorf("registered with every part held: stored %t, grant %+v, %v, %d parts left", got.Stored, got.Grant, err, left())
+	}
+	if got := c.bytes(a.SHA256); !bytes.Equal(got, zeros) {
+		t.Error("the parts were put together to other bytes")
+	}
+
+	// The same by the last PUT made again, of bytes whose sum is wrong.
+	ones := bytes.Repeat([]byte{1}, int(size))
+	a, g := c.granted(ones)
+	parts(a)
+	last := api.Grant{Parts: g.Parts[1:]}
+	refused(t, "the last PUT again, wrong parts", c.Upload(ctx, last, bytes.NewReader(ones)), api.AddressMismatch)
+	if left() != 0 {
+		t.Errorf("%d wrong parts are left", left())
+	}
+	parts(a)
+	_, err = c.RegisterArtifact(ctx, a, nil)
+	refused(t, "registered, wrong parts", err, api.AddressMismatch)
+	if _, g = c.granted(ones); len(g.Parts) != 2 {
+		t.Fatalf("the grant after it %+v, want two parts", g)
+	}
+	c.must(c.Upload(ctx, g, bytes.NewReader(ones)))
+	if got := c.bytes(a.SHA256); !bytes.Equal(got, ones) {
+		t.Error("uploaded anew, the bytes differ")
+	}
+
+	// The PUT made again of parts that are right is answered as the first was
+	// to be.
+	twos := bytes.Repeat([]byte{2}, int(size))
+	a, g = c.granted(twos)
+	parts(a)
+	for i, name := range []string{".1", ".2"} {
+		b := twos[:api.PartSize]
+		if i == 1 {
+			b = twos[api.PartSize:]
+		}
+		c.must(os.WriteFile(filepath.Join(s.dir, "orgs", "acme", "parts", string(a.SHA256)+name), b, 0o600))
+	}
+	c.must(c.Upload(ctx, api.Grant{Parts: g.Parts[1:]}, bytes.NewReader(twos)))
+	if got := c.bytes(a.SHA256); !bytes.Equal(got, twos) {
+		t.Error("the last PUT again did not store the bytes")
+	}
+}
+
 func TestShutdown(t *testing.T) {
 	store, err := db.Open(t.TempDir(), nil)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 type cloud struct {
 	t     *testing.T
 	base  string
+	dir   string // the store's
 	store *db.Store
 
 	mu  sync.Mutex // guards now, which the server's goroutines read
@@ -49,9 +50,9 @@ func (c *cloud) wait(d time.Duration) {
 
 func start(t *testing.T) *cloud {
 	t.Helper()
-	c := &cloud{t: t, now: time.Date(2026, 9, 29, 7, 42, 0, 0, time.UTC)}
+	c := &cloud{t: t, dir: t.TempDir(), now: time.Date(2026, 9, 29, 7, 42, 0, 0, time.UTC)}
 	var err error
-	if c.store, err = db.Open(t.TempDir(), c.clock); err != nil {
+	if c.store, err = db.Open(c.dir, c.clock); err != nil {
 		t.Fatal(err)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -17,7 +17,9 @@ import (
 const maxArtifact = 64 << 30
 
 // RegisterArtifact registers what a describes, without its bytes. One that is
-// held is answered as it is held; see register.
+// held is answered as it is held; see register. Should every part of it have come
+// to a server that died before it put them together, that is done now: the
+// artifact is stored, or its parts are dropped and it is refused.
 func (o *Org) RegisterArtifact(ctx context.Context, a record.Artifact) (record.Artifact, error) {
 	var out record.Artifact
 	err := o.update(ctx, func(t *tx) error {
@@ -26,7 +28,10 @@ func (o *Org) RegisterArtifact(ctx context.Context, a record.Artifact) (record.A
 		out, err = t.register(a)
 		return err
 	})
-	return out, err
+	if err != nil || out.State == record.Stored || partCount(travels(out)) == 1 {
+		return out, err
+	}
+	return o.assemble(ctx, out)
 }
 
 // register stores an artifact's metadata and returns what is held under its
@@ -172,6 +177,9 @@ type Part struct {
 // Missing lists the parts of an artifact's upload that are not held.
 func (o *Org) Missing(a record.Artifact) ([]Part, error) {
 	total := travels(a)
+	if partCount(total) == 1 {
+		return []Part{{Number: 1, Size: total}}, nil // it is received whole and kept nowhere before that
+	}
 	var missing []Part
 	for n := range partCount(total) {
 		offset := uint64(n) * api.PartSize

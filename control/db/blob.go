@@ -79,6 +79,10 @@ func (o *Org) PutPart(ctx context.Context, sha canon.SHA256, p Part, total uint6
 	if held, err := o.holds(sha, p); err != nil {
 		return a, err
 	} else if held {
+		// It was the last one, when the server died before it could answer.
+		if a, err := o.assemble(ctx, a); err != nil || a.State == record.Stored {
+			return a, err
+		}
 		return a, api.Refuse(api.GrantUsed, "part %d of artifact %s is held already", p.Number, sha)
 	}
 	f, err := durable.Create(o.partPath(sha, p.Number))
@@ -95,8 +99,11 @@ func (o *Org) PutPart(ctx context.Context, sha canon.SHA256, p Part, total uint6
 	return o.assemble(ctx, a)
 }
 
-// assemble finishes an upload whose parts are all held.
+// assemble finishes an upload whose parts are all held, and does so also when its
+// caller stops waiting: many GiB take longer than a call, and the next one is to
+// find them stored.
 func (o *Org) assemble(ctx context.Context, a record.Artifact) (record.Artifact, error) {
+	ctx = context.WithoutCancel(ctx)
 	o.assembling.Lock()
 	defer o.assembling.Unlock()
 	if now, err := o.Artifact(ctx, a.SHA256); err != nil || now.State == record.Stored {
@@ -117,7 +124,7 @@ func (o *Org) assemble(ctx context.Context, a record.Artifact) (record.Artifact,
 	}
 	stored, err := o.finish(ctx, a, io.MultiReader(parts...))
 	if p, ok := errors.AsType[*api.Problem](err); err != nil && (!ok || p.Status >= 500) {
-		return a, err // the parts are good: the upload is finished by its next PUT
+		return a, err // the parts are good: the next registration finishes the upload
 	}
 	for n := range partCount(travels(a)) {
 		if err := os.Remove(o.partPath(a.SHA256, n+1)); err != nil {

@@ -21,7 +21,8 @@
 //   - what was not is there whole or not at all, and sending it again succeeds;
 //   - a file under artifacts/ that no row calls stored may remain. It is complete
 //     and correct, nothing serves it, and the same upload made again replaces it.
-//     Parts of an upload that never ended remain until it is made again.
+//     Parts of an upload that never ended remain until it is made again; when all
+//     had come, the next registration or PUT puts them together.
 //
 // We assume what SQLite assumes of the disk, and what package durable does. The
 // folder must be on a local file system: WAL does not work over NFS.
