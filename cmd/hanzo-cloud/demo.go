@@ -66,7 +66,7 @@ const (
   "adaptation": {"mode": "full"},
   "protect": {"suites": ["queue"], "budget": {"accuracy": 0.05, "ece": 0.1}},
   "evaluation": {"suites": ["leave"]},
-  "frozen": [], "lr_encoder": 0.0005, "lr_head": 0.001, "epochs": 3, "batch_tokens": 1024
+  "frozen": [], "lr_encoder": 0.001, "lr_head": 0.002, "epochs": 6, "batch_tokens": 512
 }
 `
 	rehearsed = 200
@@ -119,7 +119,7 @@ func (d *demo) run(ctx context.Context, dir string) error {
 		{"Read the first file into a suite.", traincmd.Program(), []string{"data", "import", "queue.jsonl", "--label", "queue", "--state", "text", "--instructions", "which queue does this message belong in"}},
 		{"Make a small model from nothing: its vocabulary is learned on the rows.", traincmd.Program(), []string{"init", "new", "--size", "nano", "--data", "data/queue"}},
 		{"Teach it the queue. It is evaluated before and after.", traincmd.Program(), []string{"fit", "queue.json", "--run", "queue"}},
-		{"Teach it a second question. A gate, frozen before the run, holds the first to a budget: it fails, for the first is forgotten.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}},
+		{"Teach it a second question. A gate, frozen before the run, holds the first to a budget. It fails: the first is forgotten.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}},
 		{fmt.Sprintf("Again from the same start, with %d rows of the first rehearsed: both hold.", rehearsed), traincmd.Program(), []string{"fit", "both.json", "--run", "both"}},
 		{"Send what is recorded here to the control plane.", traincmd.Program(), []string{"sync"}},
 		{"Compare: the control plane folds the same events to the same runs.", traincmd.Program(), []string{"sync", "--check"}},
