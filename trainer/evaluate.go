@@ -114,11 +114,11 @@ func evaluateSets(b *data.Build, suites []string) ([]*data.Set, error) {
 	}
 	for _, name := range suites {
 		if _, ok := b.Find(name, record.RoleEvaluate); !ok {
-			return nil, fmt.Errorf("trainer: suite %s has no rows to evaluate in %s", name, b.Dir)
+			return nil, tooFew(b, name, "evaluate")
 		}
 	}
 	if len(sets) == 0 {
-		return nil, fmt.Errorf("trainer: the build %s has no rows to evaluate: give a take a split, or fractions with a test part", b.Dir)
+		return nil, tooFew(b, "", "evaluate")
 	}
 	return sets, nil
 }

@@ -26,7 +26,7 @@ func (s Stage) Gate(b *data.Build, baseline string) (g gate.Gate, ok bool, err e
 	rule := func(suite, metric string, higher bool, test gate.Test) error {
 		set, found := b.Find(suite, record.RoleEvaluate)
 		if !found {
-			return fmt.Errorf("trainer: suite %s has no rows to evaluate in %s, so no gate can judge it: give its take a split, or fractions with a test part", suite, b.Dir)
+			return tooFew(b, suite, "evaluate, so that no gate can judge it")
 		}
 		g.Rules = append(g.Rules, gate.Rule{
 			Dataset: set.Dataset.ID, DatasetSHA256: *set.Dataset.SHA256,

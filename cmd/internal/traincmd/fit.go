@@ -144,14 +144,17 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
+	opened, err := data.OpenBuild(build)
+	if err != nil {
+		return term.Refuse(err)
+	}
+	if err := stage.Enough(opened); err != nil {
+		return term.Exit(term.Refused, err)
+	}
 	if model == nil {
 		if model, err = f.makeBase(base); err != nil {
 			return err
 		}
-	}
-	opened, err := data.OpenBuild(build)
-	if err != nil {
-		return term.Refuse(err)
 	}
 	for _, p := range []*string{&build, &base} {
 		if *p, err = filepath.Abs(*p); err != nil {
