@@ -111,22 +111,18 @@ func (d *demo) run(ctx context.Context, dir string) error {
 	}
 	defer stop()
 	d.say("In %s: %d messages with their queue, %d with whether the writer leaves.", dir, queueRows, leaveRows)
-	for _, step := range []struct {
-		why  string
-		prog term.Program
-		args []string
-	}{
-		{"Read the first file into a suite.", traincmd.Program(), []string{"data", "import", "queue.jsonl", "--label", "queue", "--state", "text", "--instructions", "which queue does this message belong in"}},
-		{"Make a small model from nothing: its vocabulary is learned on the rows.", traincmd.Program(), []string{"init", "new", "--size", "nano", "--data", "data/queue"}},
-		{"Teach it the queue. It is evaluated before and after.", traincmd.Program(), []string{"fit", "queue.json", "--run", "queue"}},
-		{"Teach it a second question. A gate, frozen before the run, holds the first to a budget. It fails: the first is forgotten.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}},
-		{fmt.Sprintf("Again from the same start, with %d rows of the first rehearsed: both hold.", rehearsed), traincmd.Program(), []string{"fit", "both.json", "--run", "both"}},
-		{"Send what is recorded here to the control plane.", traincmd.Program(), []string{"sync"}},
-		{"Compare: the control plane folds the same events to the same runs.", traincmd.Program(), []string{"sync", "--check"}},
-		{"Ask what was taught.", traincmd.Program(), []string{"ask", "runs/both/checkpoint", "my parcel has not arrived and I am done with this shop"}},
-		{"Draw the run.", benchcmd.Program(), []string{"report", "both", "report.html"}},
+	for _, step := range []step{
+		{"Read the first file into a suite.", traincmd.Program(), []string{"data", "import", "queue.jsonl", "--label", "queue", "--state", "text", "--instructions", "which queue does this message belong in"}, term.OK},
+		{"Make a small model from nothing: its vocabulary is learned on the rows.", traincmd.Program(), []string{"init", "new", "--size", "nano", "--data", "data/queue"}, term.OK},
+		{"Teach it the queue. It is evaluated before and after.", traincmd.Program(), []string{"fit", "queue.json", "--run", "queue"}, term.OK},
+		{"Teach it a second question. A gate, frozen before the run, holds the first to a budget. It fails: the first is forgotten.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}, term.Rejected},
+		{fmt.Sprintf("Again from the same start, with %d rows of the first rehearsed: both hold.", rehearsed), traincmd.Program(), []string{"fit", "both.json", "--run", "both"}, term.OK},
+		{"Send what is recorded here to the control plane.", traincmd.Program(), []string{"sync"}, term.OK},
+		{"Compare: the control plane folds the same events to the same runs.", traincmd.Program(), []string{"sync", "--check"}, term.OK},
+		{"Ask what was taught.", traincmd.Program(), []string{"ask", "runs/both/checkpoint", "my parcel has not arrived and I am done with this shop"}, term.OK},
+		{"Draw the run.", benchcmd.Program(), []string{"report", "both", "report.html"}, term.OK},
 	} {
-		if err := d.step(ctx, step.why, step.prog, step.args); err != nil {
+		if err := d.step(ctx, step); err != nil {
 			return err
 		}
 	}
@@ -136,17 +132,25 @@ func (d *demo) run(ctx context.Context, dir string) error {
 	return nil
 }
 
-// step shows a command and runs it. A failed gate is the demo's to show, not to
-// hide: it goes on.
-func (d *demo) step(ctx context.Context, why string, p term.Program, args []string) error {
-	d.say("\n# %s\n$ %s", why, commandLine(p.Name, args))
-	switch status := p.Main(ctx, args, d.streams); status {
-	case term.OK, term.Rejected:
+// step is one command of the demo and how it ends. A model's bits are the same
+// on every machine, and so is a gate's verdict.
+type step struct {
+	why  string
+	prog term.Program
+	args []string
+	want term.Status
+}
+
+// step shows a command and runs it.
+func (d *demo) step(ctx context.Context, s step) error {
+	d.say("\n# %s\n$ %s", s.why, commandLine(s.prog.Name, s.args))
+	switch status := s.prog.Main(ctx, s.args, d.streams); status {
+	case s.want:
 		return nil
 	case term.Interrupted:
 		return context.Canceled
 	default:
-		return term.Exit(status, fmt.Errorf("the demo stops at: %s %s", p.Name, args[0]))
+		return term.Exit(max(status, term.Failed), fmt.Errorf("the demo stops: %s %s ended with status %d, and %d was due", s.prog.Name, s.args[0], status, s.want))
 	}
 }
 
