@@ -387,7 +387,7 @@ func TestImportRefusesFiles(t *testing.T) {
 	}{
 		{"empty", "a.csv", "", "the file has no rows", ImportConfig{}},
 		{"a header alone", "a.csv", "text,label\n", "the file has no rows", ImportConfig{}},
-		{"a format that is not named", "a.dat", tickets, `the extension ".dat" says no format; name one: csv, tsv or jsonl`, ImportConfig{}},
+		{"a format that is not named", "a.dat", tickets, `the extension ".dat" says no format; name one (--format, or a take's format): csv, tsv or jsonl`, ImportConfig{}},
 		{"an unknown format", "a.csv", tickets, `there is no format "xlsx"; there are csv, tsv, jsonl`, ImportConfig{Format: "xlsx"}},
 		{"one JSON list", "a.json", `[{"text":"a","label":"x"}]`, "line 1: the file is one JSON list", ImportConfig{}},
 		{"UTF-16", "a.csv", "\xff\xfet\x00", "the file is UTF-16; save it as UTF-8", ImportConfig{}},
@@ -399,7 +399,9 @@ func TestImportRefusesFiles(t *testing.T) {
 		{"an unknown column, nothing near", "a.csv", tickets, `there is no column "quux"; there are label, text`, ImportConfig{State: []string{"quux"}}},
 		{"no column of the usual names", "a.csv", "utterance,label\na,x\nb,y\n", `there is no column "text"; there are label, utterance`, ImportConfig{}},
 		{"an unknown member", "a.jsonl", `{"user":{"text":"a"},"label":"x"}`, `there is no column "user.txt"; did you mean "user.text"?`, ImportConfig{State: []string{"user.txt"}}},
-		{"semicolons", "a.csv", "text;label\na;x\n", "(the header has no comma: name the delimiter)", ImportConfig{}},
+		{"semicolons", "a.csv", "text;label\na;x\n", "(the header has no comma: name the delimiter, as --delimiter ';'", ImportConfig{}},
+		{"quoted semicolons", "a.csv", "\"text\";\"label\"\n\"a\";\"x\"\n", "name what does it: --delimiter ';'", ImportConfig{}},
+		{"quoted semicolons under a plain header", "a.csv", "text;label\n\"a, b\";\"x\"\n", "name what does it: --delimiter ';'", ImportConfig{}},
 		{"a column twice", "a.csv", "text,label,text\na,x,b\n", `the header has "text" twice, in fields 1 and 3`, ImportConfig{}},
 		{"one class only", "a.csv", "text,label\na,x\nb,x\n", `the question: every labelled row (2) says "x"; a question needs rows of two answers or more`, ImportConfig{}},
 		{"one class only of several", "a.csv", "text,label\na,x\nb,x\n", `every row answers label with "x"; a question needs rows of two answers or more`, ImportConfig{Criteria: canon.Raw(`["x","y"]`)}},
@@ -450,7 +452,7 @@ func TestReport(t *testing.T) {
 		Warnings: []string{
 			`options "Y" and "y" differ only in case, Unicode form or spelling of a number`,
 			"3 of 3 labels have fewer than 5 rows",
-			"1 states stand under different answers",
+			"1 state stands under different answers",
 			"2 states are longer than 12 characters and will be cut",
 		},
 	}
@@ -460,6 +462,24 @@ func TestReport(t *testing.T) {
 	cfg.Tokens = func(s string) int { return len(strings.Fields(s)) }
 	if r, err = Check(cfg); err != nil || r.Length.Unit != "tokens" || r.Length.Max != 3 {
 		t.Errorf("with a tokenizer, Length = %+v, %v", r.Length, err)
+	}
+}
+
+// TestRepeats counts a row as repeating any earlier one of its state and answers.
+func TestRepeats(t *testing.T) {
+	path := file(t, "a.csv", "text,label\none,x\none,y\none,z\none,x\none,y\none,z\none,z\ntwo,x\n")
+	r, err := Check(ImportConfig{File: path, Suite: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Duplicate{{5, 2}, {6, 3}, {7, 4}, {8, 4}}, r.Duplicates); diff != "" {
+		t.Errorf("duplicates (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]Conflict{{State: "one", Lines: []int{2, 3, 4, 5, 6, 7, 8}}}, r.Conflicts); diff != "" {
+		t.Errorf("conflicts (-want +got):\n%s", diff)
+	}
+	if len(r.Warnings) == 0 || !strings.HasPrefix(r.Warnings[len(r.Warnings)-1], "1 state stands") {
+		t.Errorf("warnings %q", r.Warnings)
 	}
 }
 

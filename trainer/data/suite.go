@@ -156,7 +156,7 @@ func (w *suiteWriter) commit(s suite, replace bool) (string, canon.SHA256, error
 		return "", "", err
 	}
 	if !replace {
-		return "", "", fmt.Errorf("%s holds another import; replace it by asking so, or choose another suite name", dst)
+		return "", "", fmt.Errorf("%s holds another import: --replace replaces it, as train fit and train stage do by themselves; or choose another name with --suite", dst)
 	}
 	// Not one step: a crash between the renames leaves the old suite under its
 	// temporary name and none in its place, and the import is done again.

@@ -106,7 +106,7 @@ func (s *survey) settle(cfg *ImportConfig) error {
 		}
 		err := unknown("column", name, known)
 		if cfg.Format == "csv" && len(known) == 1 && strings.ContainsAny(known[0], ";\t|") {
-			err = fmt.Errorf("%w (the header has no comma: name the delimiter)", err)
+			err = fmt.Errorf("%w (the header has no comma: name the delimiter, as --delimiter ';' or a take's delimiter)", err)
 		}
 		return err
 	}

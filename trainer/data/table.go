@@ -55,7 +55,7 @@ func formatOf(path string) (string, error) {
 	case ".jsonl", ".ndjson", ".json":
 		return "jsonl", nil
 	default:
-		return "", fmt.Errorf("the extension %q says no format; name one: csv, tsv or jsonl", ext)
+		return "", fmt.Errorf("the extension %q says no format; name one (--format, or a take's format): csv, tsv or jsonl", ext)
 	}
 }
 
@@ -207,7 +207,7 @@ func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
 		return
 	}
 	if err != nil {
-		yield(nil, fmt.Errorf("the header: %w", err))
+		yield(nil, fmt.Errorf("the header: %w", t.quoting(err)))
 		return
 	}
 	header := trimmed(record)
@@ -225,6 +225,9 @@ func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
 		l := &line{header: header, fields: record}
 		if pe := (*csv.ParseError)(nil); errors.As(err, &pe) {
 			l.n, l.err = pe.StartLine, pe.Err
+			if len(header) == 1 {
+				l.err = t.quoting(l.err)
+			}
 			if pe.Line > pe.StartLine {
 				l.err = fmt.Errorf("%w, in line %d of the file", pe.Err, pe.Line)
 				torn = l
@@ -248,6 +251,15 @@ func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
 			return
 		}
 	}
+}
+
+// quoting says of a misplaced quotation mark that another delimiter may be why:
+// `"a";"b"` is no field.
+func (t table) quoting(err error) error {
+	if t.delimiter == ',' && (errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote)) {
+		return fmt.Errorf("%w (where fields are not separated by commas, name what does it: --delimiter ';', or a take's delimiter)", err)
+	}
+	return err
 }
 
 // trimmed copies a header's names without the white space around them.

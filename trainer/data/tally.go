@@ -22,6 +22,7 @@ type tally struct {
 	lengths   []int
 	labels    map[[2]string]int   // {question, label}
 	first     map[[16]byte]seen   // by state
+	others    map[[2][16]byte]int // {state, answers} other than its first row's: their first line
 	again     map[[16]byte][]int  // all lines of a state with several
 	conflicts map[[16]byte]string // the beginning of a state under different answers
 	order     [][16]byte          // of conflicts
@@ -41,6 +42,7 @@ func newTally(cfg *ImportConfig) *tally {
 		measure: utf8.RuneCountInString, unit: "characters", over: cfg.MaxLength,
 		labels:    make(map[[2]string]int),
 		first:     make(map[[16]byte]seen),
+		others:    make(map[[2][16]byte]int),
 		again:     make(map[[16]byte][]int),
 		conflicts: make(map[[16]byte]string),
 	}
@@ -73,7 +75,15 @@ func (t *tally) add(line int, state string, identity [16]byte, asked []decision.
 	t.again[identity] = append(t.again[identity], line)
 	if was.gold == now.gold {
 		t.repeats = append(t.repeats, Duplicate{Line: line, First: was.line})
-	} else if _, ok := t.conflicts[identity]; !ok {
+		return
+	}
+	other := [2][16]byte{identity, now.gold}
+	if earlier, ok := t.others[other]; ok {
+		t.repeats = append(t.repeats, Duplicate{Line: line, First: earlier})
+		return
+	}
+	t.others[other] = line
+	if _, ok := t.conflicts[identity]; !ok {
 		t.conflicts[identity] = beginning(state)
 		t.order = append(t.order, identity)
 	}
@@ -131,18 +141,26 @@ func (t *tally) warnings(r *Report) []string {
 		folded[f] = key[1]
 	}
 	if few > 0 {
-		list = append(list, fmt.Sprintf("%d of %d labels have fewer than %d rows", few, len(t.labels), fewRows))
+		list = append(list, fmt.Sprintf("%d of %d labels %s fewer than %d rows", few, len(t.labels), number(few, "has", "have"), fewRows))
 	}
 	if n := len(t.conflicts); n > 0 {
-		list = append(list, fmt.Sprintf("%d states stand under different answers", n))
+		list = append(list, fmt.Sprintf("%s under different answers", number(n, "1 state stands", fmt.Sprint(n, " states stand"))))
 	}
 	if n := r.Length.Over; n > 0 {
-		list = append(list, fmt.Sprintf("%d states are longer than %d %s and will be cut", n, t.over, t.unit))
+		list = append(list, fmt.Sprintf("%s longer than %d %s and will be cut", number(n, "1 state is", fmt.Sprint(n, " states are")), t.over, t.unit))
 	}
 	if t.nul > 0 {
-		list = append(list, fmt.Sprintf("%d states contain NUL, which is kept", t.nul))
+		list = append(list, fmt.Sprintf("%s NUL, which is kept", number(t.nul, "1 state contains", fmt.Sprint(t.nul, " states contain"))))
 	}
 	return list
+}
+
+// number is the words for n things.
+func number(n int, one, several string) string {
+	if n == 1 {
+		return one
+	}
+	return several
 }
 
 // argmax is the most probable option, ties to the smaller text.
