@@ -52,23 +52,23 @@ type StageConfig struct {
 
 // A StageReport is what a staging did.
 type StageReport struct {
-	Dir      string
-	Existed  bool // an identical build was there
-	Sets     []SetReport
-	Excluded []Exclusion // by suite and item, as the suites list them
-	Warnings []string
+	Dir      string      `json:"dir"`
+	Existed  bool        `json:"existed"` // an identical build was there
+	Sets     []SetReport `json:"sets"`
+	Excluded []Exclusion `json:"excluded"` // by suite and item, as the suites list them
+	Warnings []string    `json:"warnings"`
 }
 
 // A SetReport is one sealed dataset of a build.
 type SetReport struct {
-	ID       string
-	Suite    string
-	Purpose  record.Purpose
-	Items    int
-	Draws    int // rows an epoch reads; 0 unless it is trained on
-	Excluded int // rows the barrier left out
-	Cut      int // rows the take's cap left out
-	SHA256   canon.SHA256
+	ID       string         `json:"id"`
+	Suite    string         `json:"suite"`
+	Purpose  record.Purpose `json:"purpose"`
+	Items    int            `json:"items"`
+	Draws    int            `json:"draws"`    // rows an epoch reads; 0 unless it is trained on
+	Excluded int            `json:"excluded"` // rows the barrier left out
+	Cut      int            `json:"cut"`      // rows the take's cap left out
+	SHA256   canon.SHA256   `json:"sha256"`
 }
 
 // An Exclusion is a row that the barrier left out.
