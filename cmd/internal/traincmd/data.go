@@ -44,7 +44,7 @@ var checkCommand = term.Command{
 type columns struct {
 	state, label, target, id, group, lang, split string
 	key, kind, instructions, criteria, positive  string
-	suite, license, origin, delimiter            string
+	suite, license, origin, format, delimiter    string
 	counts                                       bool
 }
 
@@ -65,18 +65,21 @@ func (c *columns) flag(flags *flag.FlagSet) {
 	flags.StringVar(&c.positive, "positive", "", "for a noul: the `label` that means true")
 	flags.StringVar(&c.license, "license", "", "SPDX `identifier` of the rows' licence; default unstated")
 	flags.StringVar(&c.origin, "origin", "", "where the rows come from, as an `address`")
+	flags.StringVar(&c.format, "format", "", "the file's `format`: csv, tsv or jsonl; default from its extension")
 	flags.StringVar(&c.delimiter, "delimiter", "", "the `character` between CSV fields; default a comma")
 }
 
 // take is the file as one suite of a stage.
 func (c columns) take(file string) (trainer.Take, error) {
 	take := trainer.Take{
-		Suite: c.suite, Times: 1, File: file, Delimiter: c.delimiter, State: term.List(c.state), Label: c.label,
+		Suite: c.suite, Times: 1, File: file, Format: c.format, Delimiter: c.delimiter, State: term.List(c.state), Label: c.label,
 		Target: c.target, Counts: c.counts, ID: c.id, Group: c.group, Lang: c.lang, Split: c.split, Key: c.key,
 		Type: c.kind, Instructions: c.instructions, Positive: c.positive, License: c.license, Origin: c.origin,
 	}
 	if c.suite == "" {
-		take.Suite = suiteName(file)
+		if take.Suite = suiteName(file); take.Suite == "" {
+			return take, term.Usagef("no suite can be named after %s: give it a name of lower-case letters, digits, '.', '_' and '-' with --suite", file)
+		}
 	}
 	if c.criteria != "" {
 		take.Criteria = canon.Raw(c.criteria)
@@ -100,7 +103,8 @@ func suiteName(file string) string {
 		}
 		return '-'
 	}, base)
-	return strings.Trim(name[:min(len(name), 40)], "-._")
+	name = strings.TrimLeft(name, "-._")
+	return strings.TrimRight(name[:min(len(name), 40)], "-._")
 }
 
 func rows(flags *flag.FlagSet, act func(data.ImportConfig) (data.Report, error)) func(context.Context, term.IO, []string) error {
@@ -152,7 +156,7 @@ func showImport(w io.Writer, r data.Report) {
 	if r.Rows == 0 {
 		return // the file was refused before its first row, and the error says why
 	}
-	fmt.Fprintf(w, "%s: %d rows, %d kept, %d refused\n", r.File, r.Rows, r.Kept, len(r.Refused))
+	fmt.Fprintf(w, "%s: %s, %d kept, %d refused\n", r.File, count(r.Rows, "row", "rows"), r.Kept, len(r.Refused))
 	for _, refusal := range r.Refused[:min(len(r.Refused), shown)] {
 		fmt.Fprintf(w, "  line %d: %s\n", refusal.Line, refusal.Reason)
 	}
@@ -166,13 +170,15 @@ func showImport(w io.Writer, r data.Report) {
 		table.Flush()
 		more(w, len(r.Labels), "answers")
 	}
-	fmt.Fprintf(w, "length in %s: half up to %d, 90 %% up to %d, 99 %% up to %d, the longest %d\n", r.Length.Unit, r.Length.P50, r.Length.P90, r.Length.P99, r.Length.Max)
+	if r.Kept > 0 {
+		fmt.Fprintf(w, "length in %s: half up to %d, 90 %% up to %d, 99 %% up to %d, the longest %d\n", r.Length.Unit, r.Length.P50, r.Length.P90, r.Length.P99, r.Length.Max)
+	}
 	if n := len(r.Duplicates); n > 0 {
 		d := r.Duplicates[0]
-		fmt.Fprintf(w, "duplicates: %d rows repeat an earlier one; the first is line %d, as line %d\n", n, d.Line, d.First)
+		fmt.Fprintf(w, "duplicates: %s an earlier one; the first is line %d, as line %d\n", count(n, "row repeats", "rows repeat"), d.Line, d.First)
 	}
 	for _, c := range r.Conflicts[:min(len(r.Conflicts), shown)] {
-		fmt.Fprintf(w, "one state, different answers: lines %s: %q\n", numbers(c.Lines), c.State)
+		fmt.Fprintf(w, "one state, different answers: %s, lines %s: %q\n", count(len(c.Lines), "row", "rows"), numbers(c.Lines), c.State)
 	}
 	more(w, len(r.Conflicts), "such states")
 	for _, warning := range r.Warnings {
@@ -189,10 +195,23 @@ func more(w io.Writer, n int, what string) {
 	}
 }
 
+// numbers lists the first lines and says how many there are besides.
 func numbers(lines []int) string {
-	text := make([]string, len(lines))
-	for i, n := range lines {
-		text[i] = fmt.Sprint(n)
+	var text []string
+	for _, n := range lines[:min(len(lines), shown)] {
+		text = append(text, fmt.Sprint(n))
 	}
-	return strings.Join(text, ", ")
+	list := strings.Join(text, ", ")
+	if n := len(lines) - shown; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return list
+}
+
+// count is "1 row" or "3 rows".
+func count(n int, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }
