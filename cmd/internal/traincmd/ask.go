@@ -184,7 +184,7 @@ func showAnswer(w io.Writer, asked decision.Asked, a kai.Answer, named bool) {
 		lines = []line{{"true", *a.Noul}, {"false", 1 - *a.Noul}}
 	case decision.Score:
 		for level, p := range a.Probabilities {
-			lines = append(lines, line{level + " " + a.Legend[level], p})
+			lines = append(lines, line{level + ": " + a.Legend[level], p})
 		}
 	default:
 		for label, p := range a.Probabilities {
