@@ -48,10 +48,12 @@ type SuiteResult struct {
 	Protected  bool // by the stage: it must hold
 	Target     bool // by the stage: it must improve
 
-	// Cut, Tokens and Golds are 0 where a resumed run read the answers back from
-	// its record.
+	// Cut and Tokens are 0 where a resumed run read the answers back from its
+	// record.
 	eval.Result
 	Before []gate.Measure // the base's, nil without a baseline
+	Change *eval.Change   // since the base's, nil without a baseline or gold answers
+	Common eval.Common    // always giving the most common answer; set by Fit
 }
 
 // Evaluate answers a build's evaluate sets as a run of its own, of kind eval, and
@@ -91,7 +93,11 @@ func Evaluate(ctx context.Context, c EvalConfig) (Evaluated, error) {
 		if err := rec.attach(s, record.RoleEvaluate); err != nil {
 			return Evaluated{}, err
 		}
-		r, _, err := rec.evaluate(ctx, c.Model, s, c.Subject, c.Progress)
+		rows, err := s.Rows()
+		if err != nil {
+			return Evaluated{}, err
+		}
+		r, err := rec.evaluate(ctx, c.Model, s, rows, c.Subject, c.Progress)
 		if err != nil {
 			return Evaluated{}, interrupted(err)
 		}
@@ -141,9 +147,9 @@ func evaluator() event.Evaluator {
 	}
 }
 
-// evaluate answers one attached set and records it, or reads back what a resumed
-// run recorded. rows are the set's, nil when they were not read.
-func (r recorder) evaluate(ctx context.Context, m *kai.Model, s *data.Set, subject canon.SHA256, progress func(Progress)) (SuiteResult, []decision.Row, error) {
+// evaluate answers the rows of an attached set and records it, or reads back what
+// a resumed run recorded.
+func (r recorder) evaluate(ctx context.Context, m *kai.Model, s *data.Set, rows []decision.Row, subject canon.SHA256, progress func(Progress)) (SuiteResult, error) {
 	res := SuiteResult{Suite: s.Suite, Dataset: s.Dataset}
 	started := event.EvalStarted{
 		Subject: event.Subject{Kind: event.SubjectArtifact, SHA256: subject},
@@ -151,22 +157,18 @@ func (r recorder) evaluate(ctx context.Context, m *kai.Model, s *data.Set, subje
 	}
 	h, err := canon.Of([]string{r.run, string(subject), s.Dataset.ID})
 	if err != nil {
-		return res, nil, err
+		return res, err
 	}
 	started.Evaluation = "evl_" + h.Hex()[:16]
 	res.Evaluation = started.Evaluation
 	known := slices.IndexFunc(r.Run().Evaluations(), func(e event.Evaluation) bool { return e.ID == started.Evaluation })
 	if known < 0 {
 		if _, err := r.Append(started); err != nil {
-			return res, nil, err
+			return res, err
 		}
 	} else if e := r.Run().Evaluations()[known]; e.Ended != nil {
 		res.Result, err = r.readBack(e)
-		return res, nil, err
-	}
-	rows, err := s.Rows()
-	if err != nil {
-		return res, nil, err
+		return res, err
 	}
 	tell := func(done int) {
 		if progress != nil {
@@ -174,9 +176,9 @@ func (r recorder) evaluate(ctx context.Context, m *kai.Model, s *data.Set, subje
 		}
 	}
 	if res.Result, err = eval.Evaluate(ctx, m, rows, tell); err != nil {
-		return res, rows, fmt.Errorf("suite %s: %w", s.Suite, err)
+		return res, fmt.Errorf("suite %s: %w", s.Suite, err)
 	}
-	return res, rows, r.complete(res, subject)
+	return res, r.complete(res, subject)
 }
 
 // complete stores an evaluation's artifacts and appends EVAL_COMPLETED. Of a

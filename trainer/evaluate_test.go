@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -121,6 +122,55 @@ func TestReadoutRefuses(t *testing.T) {
 	}
 	if len(m.log) != 0 {
 		t.Errorf("%d events were recorded", len(m.log))
+	}
+}
+
+// TestProgress: nothing is said to be done before it is, of the base's
+// evaluation, of a readout's rows and of its own evaluation.
+func TestProgress(t *testing.T) {
+	w := newWorld(t, modes[Readout])
+	_, c := w.start(t)
+	var parts []string
+	var done int
+	c.Progress = func(p Progress) {
+		if p.Phase == Training || p.Phase == Calibrating {
+			return
+		}
+		part := fmt.Sprint(p.Phase, " ", p.Suite, " of ", p.Rows)
+		if p.Done == 0 {
+			parts = append(parts, part)
+		} else if part != parts[len(parts)-1] || p.Done < done || p.Done > p.Rows {
+			t.Errorf("%s: %d are done after %d of %s", part, p.Done, done, parts[len(parts)-1])
+		}
+		done = p.Done
+	}
+	if _, err := Fit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"prepare  of 24", "read  of 24", "read  of 9", "evaluate colors of 9"}, parts); d != "" {
+		t.Errorf("parts that begin at none (-want +got):\n%s", d)
+	}
+}
+
+// TestCut: a row that does not fit is counted and named, of a readout's training
+// rows too.
+func TestCut(t *testing.T) {
+	for _, mode := range []string{Full, Readout} {
+		w := newWorld(t, func(stage map[string]any) {
+			modes[mode](stage)
+			stage["max_len"] = 12
+		})
+		_, c := w.start(t)
+		r, err := Fit(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Cut.Rows == 0 || len(r.Cut.Items) == 0 {
+			t.Fatalf("%s: cut %+v, want some", mode, r.Cut)
+		}
+		if w := r.Warnings[0]; w.Code != CutRows || !strings.Contains(w.Text, r.Cut.Items[0]) {
+			t.Errorf("%s: the first warning is %+v, want the rows that were cut", mode, w)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ type Progress struct {
 	Left        time.Duration // estimated; 0 while unknown
 	SelectNLL   float64       // the last look at the select rows; 0: none yet
 
-	Done, Rows int // rows evaluated or prepared, of how many
+	Done, Rows int // rows evaluated, prepared or read, of how many; first none
 	Cut        int // training rows whose state does not fit
 }
 
@@ -80,6 +80,7 @@ type Phase string
 // The parts of a run, in order.
 const (
 	Preparing   Phase = "prepare"
+	Reading     Phase = "read" // a readout's rows, with the base
 	Training    Phase = "train"
 	Calibrating Phase = "calibrate"
 	Evaluating  Phase = "evaluate"
@@ -95,6 +96,9 @@ type Result struct {
 	Checkpoint    canon.SHA256 // the checkpoint artifact; "" before there is one
 	CheckpointDir string
 	Capability    canon.SHA256 // "" unless the stage's output is a capability
+
+	Cut   eval.Cut // training rows whose state did not fit
+	Ended string   // of a readout: after how many epochs it ended, and why; "" in full
 
 	Calibration eval.Calibration
 	Evaluations []SuiteResult
@@ -314,6 +318,7 @@ func (f *fit) train(ctx context.Context) error {
 			return ErrInterrupted
 		}
 	}
+	f.res.Cut = f.set.cut
 	f.warn(f.watch.warnings(f.set)...)
 	return nil
 }
@@ -385,7 +390,7 @@ func finite(step int, field string, v float64) error {
 func (f *fit) tell(n int, s event.StepRecorded) {
 	p := &f.last
 	p.Phase, p.Step, p.Steps, p.Epoch = Training, n, f.set.plan.Steps(), f.set.plan.Epoch(n)+1
-	p.Loss, p.GradNorm, p.LR, p.Tokens, p.Cut = s.Loss, s.GradNorm, s.LR, s.Tokens, f.set.cut
+	p.Loss, p.GradNorm, p.LR, p.Tokens, p.Cut = s.Loss, s.GradNorm, s.LR, s.Tokens, f.set.cut.Rows
 	if took := time.Since(f.began); took > 0 && s.Tokens > f.beganAt {
 		p.Rate = float64(s.Tokens-f.beganAt) / took.Seconds()
 		if f.Stage.Mode() == Full { // a readout's patience cannot be foretold

@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -50,6 +51,9 @@ func TestFit(t *testing.T) {
 		t.Fatalf("verdict = %+v over %d suites, want 3 rules over 2", r.Verdict, len(r.Evaluations))
 	}
 	for _, s := range r.Evaluations {
+		if s.Change == nil || s.Common.Of != len(s.Items) {
+			t.Errorf("suite %s: change %v, most common %+v", s.Suite, s.Change, s.Common)
+		}
 		if len(s.Before) == 0 || len(s.Measures) == 0 || s.Protected != (s.Suite == "animals") || s.Target != (s.Suite == "colors") {
 			t.Errorf("suite %s: before %v, after %v, protected %v, target %v", s.Suite, s.Before, s.Measures, s.Protected, s.Target)
 		}
@@ -519,6 +523,9 @@ func TestReadout(t *testing.T) {
 	}
 	if view := m.fold.View(); r.Steps >= 60*3 || view.Status != event.Completed {
 		t.Errorf("%d steps, %s: patience never ran out", r.Steps, view.Status)
+	}
+	if want := fmt.Sprintf("stopped after epoch %d of 60: 3 epochs without a better held-out loss", (r.Steps+2)/3); r.Ended != want {
+		t.Errorf("ended: %q, want %q", r.Ended, want)
 	}
 	model, err := kai.Load(r.CheckpointDir, w.dev)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/data"
+	"github.com/hanzoai/link/trainer/eval"
 )
 
 // Gate is the gate that the stage's budget and suites make (facts §0): each
@@ -86,7 +87,11 @@ func (f *fit) gate() (*canon.Hash, error) {
 // evaluate answers every evaluate set of the build with the trained model.
 func (f *fit) evaluate(ctx context.Context) error {
 	for _, s := range f.Build.Role(record.RoleEvaluate) {
-		r, rows, err := f.rec.evaluate(ctx, f.Model, s, f.res.Checkpoint, f.Progress)
+		rows, err := s.Rows()
+		if err != nil {
+			return err
+		}
+		r, err := f.rec.evaluate(ctx, f.Model, s, rows, f.res.Checkpoint, f.Progress)
 		if err != nil {
 			return err
 		}
@@ -96,9 +101,13 @@ func (f *fit) evaluate(ctx context.Context) error {
 			for _, b := range f.Baseline.Suites {
 				if b.Dataset.ID == s.Dataset.ID {
 					r.Before = b.Measures
+					if c, ok := eval.ChangeIn(b.Items, r.Items); ok {
+						r.Change = &c
+					}
 				}
 			}
 		}
+		r.Common = eval.MostCommon(rows)
 		seen := 0
 		for _, row := range rows {
 			if f.set.states[row.State] {

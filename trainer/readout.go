@@ -35,7 +35,7 @@ func newReadout(ctx context.Context, f *fit) (*readout, error) {
 		return nil, err
 	}
 	l := &readout{fit: f, bucket: kai.Bucket(question.Type, len(question.Options))}
-	features := map[string][]float32{}
+	features := map[string][]float32{} // by state
 	if l.rows, err = l.examples(ctx, f.set.rows, features); err != nil {
 		return nil, err
 	}
@@ -87,10 +87,13 @@ func asks(r decision.Row, q decision.Question) bool {
 	return a.Type == q.Type && a.Instructions == q.Instructions && slices.Equal(a.Options, q.Options)
 }
 
-// examples reads the features of rows, of each state once.
+// examples reads the features of rows, of each state once, and tells how many
+// rows have theirs.
 func (l *readout) examples(ctx context.Context, rows []decision.Row, features map[string][]float32) ([]kai.Example, error) {
 	p, enc := l.Model.NewPredictor(), l.Model.Encoder()
-	const pack = 64 // states between looks at the context
+	const pack = 32 // states between looks at the context
+	tell := func(done int) { l.report(Progress{Phase: Reading, Done: done, Rows: len(rows)}) }
+	tell(0)
 	var inputs []kai.Input
 	var states []string
 	for i, row := range rows {
@@ -112,7 +115,7 @@ func (l *readout) examples(ctx context.Context, rows []decision.Row, features ma
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		l.report(Progress{Phase: Preparing, Done: i + 1, Rows: len(rows)})
+		tell(i + 1)
 	}
 	list := make([]kai.Example, len(rows))
 	for i, row := range rows {
@@ -176,9 +179,22 @@ func (l *readout) answers() []eval.Held {
 
 func (l *readout) extra() []tensor { return l.kept }
 
+// ended says after how many epochs training ended, and why.
+func (l *readout) ended() string {
+	b, last := l.state.Best, l.set.plan.Epoch(l.state.Step)+1
+	if b.patient(l.Stage.Patience) {
+		return fmt.Sprintf("stopped after epoch %d of %d: %d epochs without a better held-out loss", last, l.Stage.Epochs, b.Since)
+	}
+	if len(l.held) == 0 {
+		return fmt.Sprintf("ended after epoch %d of %d, at the last planned step", last, l.Stage.Epochs)
+	}
+	return fmt.Sprintf("ended after epoch %d of %d, at the last planned step: epoch %d had the best held-out loss", last, l.Stage.Epochs, b.Epoch)
+}
+
 // finish goes back to the best epoch, fits its temperature and lets the model
 // answer with it.
 func (l *readout) finish(context.Context) error {
+	l.res.Ended = l.ended()
 	for i, m := range l.opt.masters {
 		l.Device.Copy(m.d, l.kept[i].mem)
 	}

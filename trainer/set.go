@@ -10,6 +10,7 @@ import (
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/data"
 	"github.com/hanzoai/link/trainer/decision"
+	"github.com/hanzoai/link/trainer/eval"
 	"github.com/hanzoai/link/trainer/kai"
 )
 
@@ -24,7 +25,7 @@ type trainSet struct {
 	context []int           // context tokens, by row
 	total   uint64          // context tokens of the whole plan
 	states  map[string]bool // every state that trains
-	cut     int             // rows whose state does not fit
+	cut     eval.Cut        // rows whose state does not fit
 	lnK     float64         // mean logarithm of the number of options: the loss of knowing nothing
 }
 
@@ -76,7 +77,7 @@ func (f *fit) read(ctx context.Context) (trainSet, error) {
 			questions++
 		}
 		if cut {
-			s.cut++
+			s.cut.Add(row.ID)
 		}
 		sizes[i] = sizeOf(in, s.texts, f.Model.Config.TopK, sharing)
 		s.ids, s.inputs, s.context = append(s.ids, row.ID), append(s.inputs, in), append(s.context, sizes[i].Context)

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/hanzoai/link/trainer/eval"
 )
@@ -16,13 +17,20 @@ type Warning struct {
 
 // The codes of warnings.
 const (
-	Collapsed = "collapsed"   // the loss stayed at that of knowing nothing
-	OneAnswer = "one_answer"  // every question of a suite got one answer
-	Clipped   = "clipped"     // every step's gradient was clipped
-	Truncated = "truncated"   // over 5 % of the rows did not fit
-	Seen      = "seen"        // a state that trains also stands in an evaluated suite
-	TooSmall  = "too_small"   // a suite's budget is a handful of its rows
-	NoHeldOut = "no_held_out" // nothing was held out to fit temperatures on
+	Collapsed = "collapsed"  // the loss stayed at that of knowing nothing
+	OneAnswer = "one_answer" // every question of a suite got one answer
+	Clipped   = "clipped"    // every step's gradient was clipped
+	CutRows   = "cut"        // some rows did not fit: how many, and which
+	Truncated = "truncated"  // over 5 % of the rows did not fit
+	Seen      = "seen"       // a state that trains also stands in an evaluated suite
+	TooSmall  = "too_small"  // a suite's budget is a handful of its rows
+
+	BelowMostCommon = "below_most_common" // always giving one answer is right as often as the model
+	WithinNoise     = "within_noise"      // a target suite's change may be 0
+	OneGold         = "one_gold"          // every question of a suite has one gold answer
+	OneGroup        = "one_group"         // a suite is one group of rows: its change has no interval
+	FewGroups       = "few_groups"        // so few that the interval says little
+	NoHeldOut       = "no_held_out"       // nothing was held out to fit temperatures on
 )
 
 // noHeldOut is the warning of its code.
@@ -65,9 +73,12 @@ func (w *watch) warnings(s trainSet) []Warning {
 				"the gradient was clipped at every one of %d steps: the learning rate does not mean what it says", n)})
 		}
 	}
-	if s.cut*20 > len(s.rows) {
+	if s.cut.Rows > 0 {
+		list = append(list, Warning{Code: CutRows, Text: cutText(s.cut, len(s.rows), "training rows")})
+	}
+	if s.cut.Rows*20 > len(s.rows) {
 		list = append(list, Warning{Code: Truncated, Text: fmt.Sprintf(
-			"%d of %d training rows are longer than the model reads and were cut from the right", s.cut, len(s.rows))})
+			"%d of %d training rows are longer than the model reads and were cut from the right", s.cut.Rows, len(s.rows))})
 	}
 	return list
 }
@@ -82,9 +93,13 @@ func suiteWarnings(r SuiteResult, seen int, t *Tolerance) []Warning {
 	if oneAnswer(r.Result) {
 		add(OneAnswer, "all %d questions got the answer %q", questions, r.Predictions[0].Answer)
 	}
-	if r.Cut*20 > r.Rows {
-		add(Truncated, "%d of %d rows are longer than the model reads and were cut from the right", r.Cut, r.Rows)
+	if r.Cut.Rows > 0 {
+		add(CutRows, "%s", cutText(r.Cut, r.Rows, "rows"))
 	}
+	if r.Cut.Rows*20 > r.Rows {
+		add(Truncated, "%d of %d rows are longer than the model reads and were cut from the right", r.Cut.Rows, r.Rows)
+	}
+	list = append(list, trustWarnings(r)...)
 	if seen > 0 {
 		add(Seen, "%d of %d states also train: its numbers say little about new ones", seen, r.Rows)
 	}
@@ -92,6 +107,58 @@ func suiteWarnings(r SuiteResult, seen int, t *Tolerance) []Warning {
 		add(TooSmall, "a budget of %g on %d questions is %.1f of them, which chance moves: use more rows or a wider budget", t.Accuracy, questions, t.Accuracy*rows)
 	}
 	return list
+}
+
+// fewGroups is under how many groups a bootstrap's interval is too narrow to rely
+// on: its ends are among the few means that so few groups can make.
+const fewGroups = 10
+
+// trustWarnings is why a suite's numbers may say less than they seem to.
+func trustWarnings(r SuiteResult) []Warning {
+	var list []Warning
+	add := func(code, format string, args ...any) {
+		list = append(list, Warning{Code: code, Suite: r.Suite, Text: r.Suite + ": " + fmt.Sprintf(format, args...)})
+	}
+	common := r.Common
+	if common.Of > 0 && common.Golds == common.Questions && common.Options > common.Golds {
+		add(OneGold, "the judging rows hold %d of %d answers", common.Golds, common.Options)
+	}
+	right := 0
+	for _, it := range r.Items {
+		if *it.Correct {
+			right++
+		}
+	}
+	if common.Of > 0 && right <= common.Right {
+		always := fmt.Sprintf("answering %q", common.Answer)
+		if common.Questions > 1 {
+			always = "giving each question its most common answer"
+		}
+		add(BelowMostCommon, "always %s is right %.1f %% of the time: the model is not better than that", always, 100*common.Accuracy())
+	}
+	c := r.Change
+	if c == nil {
+		return list
+	}
+	if r.Target && c.Lo <= 0 && c.Hi >= 0 {
+		add(WithinNoise, "the change of %+.1f points may be chance: its 95 %% interval is %+.1f to %+.1f", 100*c.Delta, 100*c.Lo, 100*c.Hi)
+	}
+	switch {
+	case c.Groups < 2:
+		add(OneGroup, "its %d rows are one group, so the change has no interval: judge on rows of more groups", r.Rows)
+	case c.Groups < fewGroups:
+		add(FewGroups, "its %d rows are %d groups: the interval of the change is unreliable under %d", r.Rows, c.Groups, fewGroups)
+	}
+	return list
+}
+
+// cutText says how many of n rows did not fit, and names the first.
+func cutText(c eval.Cut, n int, rows string) string {
+	items := strings.Join(c.Items, ", ")
+	if c.Rows > len(c.Items) {
+		items += ", …"
+	}
+	return fmt.Sprintf("%d of %d %s were cut to what the model reads: %s", c.Rows, n, rows, items)
 }
 
 // oneAnswer reports that a suite of many questions got one answer, where more

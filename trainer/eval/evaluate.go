@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/trainer/decision"
@@ -22,18 +23,32 @@ type Result struct {
 	Measures    []gate.Measure    // accuracy, nll, brier and ece of Items
 
 	Rows      int    // states read
-	Cut       int    // rows whose state did not fit
+	Cut       Cut    // rows whose state did not fit
 	Tokens    uint64 // context tokens read
 	Answers   int    // distinct answers given, over all questions of the dataset
-	Golds     int    // distinct gold answers among them
 	Unlabeled int    // questions without a target: predicted, not scored
 }
 
-// chunk is how many questions are answered between looks at the context.
-const chunk = 256
+// Cut is the rows whose state did not fit, of which the model read the beginning.
+type Cut struct {
+	Rows  int
+	Items []string // the ids of the first few
+}
+
+// Add counts a row. One that is repeated is named once.
+func (c *Cut) Add(item string) {
+	c.Rows++
+	if len(c.Items) < 3 && !slices.Contains(c.Items, item) {
+		c.Items = append(c.Items, item)
+	}
+}
+
+// chunk is how many questions are answered between looks at the context: some
+// seconds of a small machine.
+const chunk = 64
 
 // Evaluate answers every question of rows. progress, which may be nil, is told
-// how many rows are done. When ctx is cancelled it returns ctx's error.
+// how many rows are done, at first none. When ctx is cancelled it returns ctx's error.
 //
 // The answer to a question is its most probable option, and its gold answer the
 // one its target gives most; ties go to the smaller option text in both, so that
@@ -42,12 +57,12 @@ const chunk = 256
 func Evaluate(ctx context.Context, m *kai.Model, rows []decision.Row, progress func(done int)) (Result, error) {
 	var res Result
 	p, enc := m.NewPredictor(), m.Encoder()
-	answers, golds := map[string]bool{}, map[string]bool{}
+	answers := map[string]bool{}
 	var asked []asking
 	var inputs []kai.Input
 	flush := func(done int) error {
 		for i, pr := range p.Predict(enc.Texts, inputs) {
-			if err := res.add(asked[i], inputs[i], pr, answers, golds); err != nil {
+			if err := res.add(asked[i], inputs[i], pr, answers); err != nil {
 				return err
 			}
 		}
@@ -56,6 +71,9 @@ func Evaluate(ctx context.Context, m *kai.Model, rows []decision.Row, progress f
 			progress(done)
 		}
 		return ctx.Err()
+	}
+	if progress != nil {
+		progress(0)
 	}
 	for i, row := range rows {
 		in, err := enc.Encode(row)
@@ -71,7 +89,7 @@ func Evaluate(ctx context.Context, m *kai.Model, rows []decision.Row, progress f
 		inputs = append(inputs, in...)
 		res.Rows++
 		if cut {
-			res.Cut++
+			res.Cut.Add(row.ID)
 		}
 		if len(inputs) >= chunk || i == len(rows)-1 {
 			if err := flush(i + 1); err != nil {
@@ -79,7 +97,7 @@ func Evaluate(ctx context.Context, m *kai.Model, rows []decision.Row, progress f
 			}
 		}
 	}
-	res.Answers, res.Golds = len(answers), len(golds)
+	res.Answers = len(answers)
 	res.Measures = gate.Measures(res.Items)
 	return res, nil
 }
@@ -91,7 +109,7 @@ type asking struct {
 }
 
 // add scores one prediction.
-func (r *Result) add(q asking, in kai.Input, pr kai.Prediction, answers, golds map[string]bool) error {
+func (r *Result) add(q asking, in kai.Input, pr kai.Prediction, answers map[string]bool) error {
 	for _, p := range pr.P {
 		if math.IsNaN(p) || math.IsInf(p, 0) {
 			return fmt.Errorf("eval: item %s, question %s: probability is %v: %w", q.row.ID, q.Key, p, ErrNotFinite)
@@ -108,7 +126,6 @@ func (r *Result) add(q asking, in kai.Input, pr kai.Prediction, answers, golds m
 		return nil
 	}
 	gold := first(in.Order, q.Target)
-	golds[q.Key+"\x00"+options[gold].Key] = true
 	correct, brier := top == gold, 0.0
 	for _, i := range in.Order {
 		brier += (pr.P[i] - q.Target[i]) * (pr.P[i] - q.Target[i])

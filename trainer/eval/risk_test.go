@@ -60,7 +60,7 @@ func scored(t *testing.T, targets, probabilities [][]float64) Result {
 		}
 		row := decision.Row{ID: "item" + strconv.Itoa(i)}
 		asked := decision.Asked{Key: "q", Question: q, Target: targets[i]}
-		if err := r.add(asking{&row, &asked}, kai.Input{Order: order}, kai.Prediction{P: p}, map[string]bool{}, map[string]bool{}); err != nil {
+		if err := r.add(asking{&row, &asked}, kai.Input{Order: order}, kai.Prediction{P: p}, map[string]bool{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestNotFinite(t *testing.T) {
 	row := decision.Row{ID: "item7"}
 	asked := decision.Asked{Key: "queue", Question: decision.Question{Options: make([]decision.Option, 2)}}
 	var r Result
-	err := r.add(asking{&row, &asked}, kai.Input{Order: []int{0, 1}}, kai.Prediction{P: []float64{math.NaN(), 1}}, map[string]bool{}, map[string]bool{})
+	err := r.add(asking{&row, &asked}, kai.Input{Order: []int{0, 1}}, kai.Prediction{P: []float64{math.NaN(), 1}}, map[string]bool{})
 	if err == nil || err.Error() != "eval: item item7, question queue: probability is NaN: not finite" {
 		t.Errorf("add = %v, want an error naming the item and the question", err)
 	}

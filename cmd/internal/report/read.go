@@ -16,6 +16,7 @@ import (
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/decision"
+	"github.com/hanzoai/link/trainer/eval"
 )
 
 // Read makes a run's report from its record. baseline is the run whose
@@ -60,7 +61,7 @@ func Read(s *spool.Spool, run, baseline string) (Report, error) {
 			if suite.Before, err = ReadItems(s, *b.ItemsSHA256); err != nil {
 				return Report{}, err
 			}
-			if c, ok := ChangeIn(suite.Before, suite.After); ok {
+			if c, ok := eval.ChangeIn(suite.Before, suite.After); ok && !math.IsNaN(c.Lo) {
 				suite.Lo, suite.Hi = &c.Lo, &c.Hi
 			}
 		}
@@ -76,6 +77,9 @@ func Read(s *spool.Spool, run, baseline string) (Report, error) {
 	}
 	r.Sentence = Sentence(run, outcomes, (*gate.Verdict)(verdict))
 	r.Notices, r.Facts = noted.texts, facts(view)
+	if cut, ok := noted.cut[""]; ok {
+		r.Facts = append(r.Facts, Fact{"training rows cut to fit", fmt.Sprint(cut)})
+	}
 	return r, nil
 }
 
@@ -119,9 +123,18 @@ func readSuite(s *spool.Spool, e event.Evaluation) (Suite, error) {
 	if err != nil {
 		return suite, err
 	}
-	golds, err := readGolds(s, e.DatasetSHA256)
+	rows, err := readRows(s, e.DatasetSHA256)
 	if err != nil {
 		return suite, err
+	}
+	suite.Common = eval.MostCommon(rows)
+	golds := make(map[[2]string]string)
+	for _, row := range rows {
+		for _, asked := range row.Asked {
+			if asked.Target != nil {
+				golds[[2]string{row.ID, asked.Key}] = eval.Gold(asked)
+			}
+		}
 	}
 	for _, p := range predictions {
 		if gold, ok := golds[[2]string{p.Item, p.Question}]; ok {
@@ -144,8 +157,9 @@ func ReadItems(s *spool.Spool, sha canon.SHA256) ([]gate.Item, error) {
 // maxItem is the most bytes of one dataset item: a state of 10 MB, escaped.
 const maxItem = 64 << 20
 
-// readGolds reads a dataset's most probable answers by item and question.
-func readGolds(s *spool.Spool, sha canon.SHA256) (map[[2]string]string, error) {
+// readRows reads what a dataset asks and its gold answers, without the states;
+// nothing when the dataset is not on this machine.
+func readRows(s *spool.Spool, sha canon.SHA256) ([]decision.Row, error) {
 	f, err := s.OpenArtifact(sha)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -154,8 +168,8 @@ func readGolds(s *spool.Spool, sha canon.SHA256) (map[[2]string]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	golds := make(map[[2]string]string)
-	var rows decision.Reader
+	var rows []decision.Row
+	var reader decision.Reader
 	for line, err := range canon.Lines(f, maxItem) {
 		if err != nil {
 			return nil, err
@@ -164,25 +178,14 @@ func readGolds(s *spool.Spool, sha canon.SHA256) (map[[2]string]string, error) {
 		if err := canon.Unmarshal(line.Bytes, &item); err != nil {
 			return nil, fmt.Errorf("dataset %s, line %d: %w", sha, line.N, err)
 		}
-		row, err := rows.ParseRow(item.Payload.Input, item.Payload.Gold)
+		row, err := reader.ParseRow(item.Payload.Input, item.Payload.Gold)
 		if err != nil {
 			return nil, fmt.Errorf("dataset %s, line %d: %w", sha, line.N, err)
 		}
-		for _, asked := range row.Asked {
-			if asked.Target == nil {
-				continue
-			}
-			order := asked.Question.Sorted()
-			best := order[0]
-			for _, i := range order {
-				if asked.Target[i] > asked.Target[best] {
-					best = i
-				}
-			}
-			golds[[2]string{item.ItemID, asked.Key}] = asked.Question.Options[best].Key
-		}
+		row.ID, row.State = item.ItemID, ""
+		rows = append(rows, row)
 	}
-	return golds, nil
+	return rows, nil
 }
 
 // judge says what the gate asks of the suite, which is on the dataset at sha, and
@@ -251,7 +254,7 @@ func accuracy(items []gate.Item) float64 {
 // notes are what stands beside a run's log.
 type notes struct {
 	texts []string       // to be read, each once
-	cut   map[string]int // by evaluation
+	cut   map[string]int // by evaluation; of the training rows by ""
 }
 
 func readNotes(s *spool.Spool, run string) (notes, error) {

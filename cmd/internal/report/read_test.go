@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/hanzoai/link/spool/event"
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
+	"github.com/hanzoai/link/trainer/eval"
 )
 
 // A world is a spool and what its runs name.
@@ -142,14 +144,18 @@ func TestRead(t *testing.T) {
 	w.must(log.Metric(map[string]string{"text": "look here"}))
 	w.must(log.Metric(map[string]string{"text": "look here"}))
 	w.must(log.Metric(Cut{Evaluation: "evl_0000000000000002", Cut: 3}))
+	w.must(log.Metric(Cut{Cut: 4}))
 
 	r := w.read("after", "before")
 	if len(r.Suites) != 1 {
 		t.Fatalf("%d suites, want 1", len(r.Suites))
 	}
 	s := r.Suites[0]
-	if s.Name != "desk" || len(s.Before) != 1 || *s.Before[0].Correct || !*s.After[0].Correct || s.Lo == nil || *s.Lo != 1 {
-		t.Errorf("the suite is %+v", s)
+	if s.Name != "desk" || len(s.Before) != 1 || *s.Before[0].Correct || !*s.After[0].Correct || s.Lo != nil || points(s) != "+100.0 [–]" {
+		t.Errorf("the suite is %+v, want a change without an interval: its rows are one group", s)
+	}
+	if want := (eval.Common{Answer: "yes", Right: 1, Of: 1, Questions: 1, Golds: 1, Options: 2}); s.Common != want {
+		t.Errorf("most common %+v, want %+v", s.Common, want)
 	}
 	if diff := cmp.Diff([]Answer{{Gold: "yes", Given: "yes"}}, s.Answers); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
@@ -159,6 +165,9 @@ func TestRead(t *testing.T) {
 	}
 	if s.Cut == nil || *s.Cut != 3 {
 		t.Errorf("states cut: %v, want 3", s.Cut)
+	}
+	if want := (Fact{"training rows cut to fit", "4"}); !slices.Contains(r.Facts, want) {
+		t.Errorf("the facts are %v, want %v", r.Facts, want)
 	}
 	if want := "taught desk: +100.0 points, 100.0 % right"; r.Sentence != want {
 		t.Errorf("sentence %q, want %q", r.Sentence, want)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/trainer/eval"
 )
 
 // Report is everything the page shows.
@@ -45,13 +46,14 @@ type Suite struct {
 	Before  []gate.Item // the base's; nil when it was not evaluated
 	After   []gate.Item // this run's
 	Answers []Answer    // this run's, for the confusion matrix; may be empty
+	Common  eval.Common // always giving the most common answer; zero when the record does not say
 	Cut     *int        // rows whose state was cut to fit; nil when the record does not say
 }
 
-// Cut is a line of a run's metrics: how many rows of an evaluation had a state
-// that was cut to fit.
+// Cut is a line of a run's metrics: how many rows of an evaluation, or of the
+// training, had a state that was cut to fit.
 type Cut struct {
-	Evaluation string `json:"evaluation"`
+	Evaluation string `json:"evaluation"` // empty for the training rows
 	Cut        int    `json:"cut"`
 }
 
@@ -64,6 +66,7 @@ var files embed.FS
 var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"points":      points,
 	"percent":     percent,
+	"common":      common,
 	"loss":        lossChart,
 	"bars":        suiteBars,
 	"reliability": reliability,
@@ -98,7 +101,16 @@ func percent(items []gate.Item) string {
 	return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
 }
 
-// points is the change in accuracy of a suite, "+3.1".
+// common is how often always giving the most common answer is right, "60.0 %".
+func common(s Suite) string {
+	if s.Common.Of == 0 {
+		return "–"
+	}
+	return strconv.FormatFloat(100*s.Common.Accuracy(), 'f', 1, 64) + " %"
+}
+
+// points is the change in accuracy of a suite and its interval, "+3.1 [+1.0, +5.2]",
+// or "+3.1 [–]" where there is none.
 func points(s Suite) string {
 	before, err := gate.Metric("accuracy", s.Before)
 	if err != nil {
@@ -108,11 +120,11 @@ func points(s Suite) string {
 	if err != nil {
 		return "–"
 	}
-	change := fmt.Sprintf("%+.1f", 100*(after-before))
+	interval := "–"
 	if s.Lo != nil && s.Hi != nil {
-		change += fmt.Sprintf(" [%+.1f, %+.1f]", 100**s.Lo, 100**s.Hi)
+		interval = fmt.Sprintf("%+.1f, %+.1f", 100**s.Lo, 100**s.Hi)
 	}
-	return change
+	return fmt.Sprintf("%+.1f [%s]", 100*(after-before), interval)
 }
 
 // flips counts the rows whose correctness changed, either way.

@@ -133,42 +133,6 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestChangeIn is the change in accuracy of pairs of rows, in fractions.
-func TestChangeIn(t *testing.T) {
-	grouped := func(list []gate.Item) []gate.Item {
-		for i := range list {
-			list[i].Group = "one"
-		}
-		return list
-	}
-	unknown := math.NaN()
-	tests := []struct {
-		name          string
-		before, after []gate.Item
-		delta         float64
-		wide          bool // the interval has a width
-	}{
-		{"nothing changed", items(10, 5), items(10, 5), 0, false},
-		{"all repaired", items(10, 0), items(10, 10), 1, false},
-		{"half repaired", items(10, 0), items(10, 5), .5, true},
-		{"rows of one group count once", grouped(items(10, 0)), grouped(items(10, 5)), .5, false},
-		{"rows on one side only", items(10, 0), items(5, 5), unknown, false},
-		{"no rows", nil, nil, unknown, false},
-		{"rows without a verdict", []gate.Item{{Item: "a", Question: "q"}}, []gate.Item{{Item: "a", Question: "q"}}, unknown, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c, ok := ChangeIn(tt.before, tt.after)
-			if ok == math.IsNaN(tt.delta) {
-				t.Fatalf("ChangeIn = %+v, %t", c, ok)
-			}
-			if ok && (c.Delta != tt.delta || c.Lo > c.Delta || c.Hi < c.Delta || (c.Lo < c.Hi) != tt.wide) {
-				t.Errorf("ChangeIn = %+v, want %v and an interval (wide: %t) around it", c, tt.delta, tt.wide)
-			}
-		})
-	}
-}
-
 func TestSentence(t *testing.T) {
 	unknown := math.NaN()
 	pass, fail := &gate.Verdict{Verdict: "pass"}, &gate.Verdict{Verdict: "fail"}

@@ -87,6 +87,7 @@ type fitting struct {
 	streams  term.IO
 	progress *term.Progress
 	asJSON   bool
+	part     string // what the last progress was of
 }
 
 // The files of a run's folder that begin writes, the last one last: a folder that
@@ -264,11 +265,19 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 			return err
 		}
 	}
+	if result.Ended != "" {
+		if err := rec.Metric(map[string]string{"text": result.Ended}); err != nil {
+			return err
+		}
+	}
+	if err := rec.Metric(report.Cut{Cut: result.Cut.Rows}); err != nil {
+		return err
+	}
 	for _, e := range result.Evaluations {
 		if e.Tokens == 0 {
 			continue // read back from the record, which does not say what was cut
 		}
-		if err := rec.Metric(report.Cut{Evaluation: e.Evaluation, Cut: e.Cut}); err != nil {
+		if err := rec.Metric(report.Cut{Evaluation: e.Evaluation, Cut: e.Cut.Rows}); err != nil {
 			return err
 		}
 	}
@@ -281,7 +290,7 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 			return err
 		}
 	} else {
-		showResult(f.streams.Out, result, before, stage, page)
+		showResult(f.streams.Out, result, stage, page)
 	}
 	if result.Verdict != nil && result.Verdict.Verdict != "pass" {
 		return term.Exit(term.Rejected, fmt.Errorf("run %s: its gate failed; the checkpoint is kept", f.run))
@@ -305,8 +314,15 @@ func (f *fitting) baseline(ctx context.Context, s *spool.Spool, model *kai.Model
 	return before, err
 }
 
-// show is the progress line.
-func (f *fitting) show(p trainer.Progress) { f.progress.Show(progressLine(p)) }
+// show is the progress line. Each part of a run shows at once, however soon it
+// comes after the one before.
+func (f *fitting) show(p trainer.Progress) {
+	if part := string(p.Phase) + p.Suite; part != f.part {
+		f.progress.Done()
+		f.part = part
+	}
+	f.progress.Show(progressLine(p))
+}
 
 // writeReport draws the run's page.
 func writeReport(page string, s *spool.Spool, run, baseline string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/trainer"
+	"github.com/hanzoai/link/trainer/eval"
 )
 
 // progressLine is where a run stands, in one line.
@@ -17,6 +18,8 @@ func progressLine(p trainer.Progress) string {
 	switch p.Phase {
 	case trainer.Preparing:
 		return fmt.Sprintf("preparing rows: %d of %d", p.Done, p.Rows)
+	case trainer.Reading:
+		return fmt.Sprintf("reading rows: %d of %d", p.Done, p.Rows)
 	case trainer.Calibrating:
 		return fmt.Sprintf("calibrating on %d held-out rows", p.Rows)
 	case trainer.Evaluating:
@@ -55,7 +58,17 @@ type suiteOutcome struct {
 	Rows       int            `json:"rows"`
 	Before     []gate.Measure `json:"before"`
 	After      []gate.Measure `json:"after"`
+	MostCommon *float64       `json:"most_common"` // accuracy of always giving the most common answer; null without gold answers
+	Cut        *cutOutcome    `json:"cut"`         // null where a resumed run read the answers back
 }
+
+// cutOutcome is rows whose state was cut to what the model reads.
+type cutOutcome struct {
+	Rows  int      `json:"rows"`
+	Items []string `json:"items"` // the first few
+}
+
+func cutOf(c eval.Cut) *cutOutcome { return &cutOutcome{c.Rows, append([]string{}, c.Items...)} }
 
 type warningOutcome struct {
 	Code  string `json:"code"`
@@ -69,6 +82,8 @@ type outcome struct {
 	Status     string           `json:"status"`
 	Steps      int              `json:"steps"`
 	Tokens     uint64           `json:"tokens"`
+	Cut        *cutOutcome      `json:"cut"`   // of the training rows
+	Ended      string           `json:"ended"` // why a readout ended when it did; "" of any other run
 	Checkpoint string           `json:"checkpoint"`
 	SHA256     string           `json:"checkpoint_sha256"`
 	Capability string           `json:"capability_sha256"`
@@ -80,11 +95,21 @@ type outcome struct {
 
 func outcomeOf(r trainer.Result, page string) outcome {
 	o := outcome{
-		Run: r.Run, Status: string(r.Status), Steps: r.Steps, Tokens: r.Tokens, Checkpoint: r.CheckpointDir,
+		Run: r.Run, Status: string(r.Status), Steps: r.Steps, Tokens: r.Tokens, Cut: cutOf(r.Cut), Ended: r.Ended, Checkpoint: r.CheckpointDir,
 		SHA256: string(r.Checkpoint), Capability: string(r.Capability), Verdict: r.Verdict, Report: page,
 	}
 	for _, s := range r.Evaluations {
-		o.Suites = append(o.Suites, suiteOutcome{s.Suite, s.Dataset.ID, s.Evaluation, role(s), len(s.Items), s.Before, s.Measures})
+		suite := suiteOutcome{
+			Suite: s.Suite, Dataset: s.Dataset.ID, Evaluation: s.Evaluation, Role: role(s), Rows: len(s.Items),
+			Before: s.Before, After: s.Measures,
+		}
+		if s.Common.Of > 0 {
+			suite.MostCommon = new(s.Common.Accuracy())
+		}
+		if s.Tokens > 0 {
+			suite.Cut = cutOf(s.Result.Cut)
+		}
+		o.Suites = append(o.Suites, suite)
 	}
 	for _, w := range r.Warnings {
 		o.Warnings = append(o.Warnings, warningOutcome{w.Code, w.Suite, w.Text})
@@ -104,25 +129,28 @@ func role(s trainer.SuiteResult) string {
 
 // showResult prints a run's suites before and after, what was noticed, and the
 // one sentence that matters.
-func showResult(w io.Writer, r trainer.Result, before trainer.Evaluated, stage trainer.Stage, page string) {
+func showResult(w io.Writer, r trainer.Result, stage trainer.Stage, page string) {
 	table := term.NewTable(w)
-	table.Row("suite", "", "rows", "before", "after", "change", "95 % interval", "log loss", "ece", "verdict")
+	table.Row("suite", "", "rows", "before", "after", "most common", "change", "95 % interval", "log loss", "ece", "verdict")
 	for _, s := range r.Evaluations {
-		change, interval := "", ""
-		for _, b := range before.Suites {
-			if b.Dataset.ID != s.Dataset.ID {
-				continue
-			}
-			if c, ok := report.ChangeIn(b.Items, s.Items); ok {
-				change = fmt.Sprintf("%+.1f", 100*c.Delta)
+		common, change, interval := math.NaN(), "", ""
+		if s.Common.Of > 0 {
+			common = s.Common.Accuracy()
+		}
+		if c := s.Change; c != nil {
+			change, interval = fmt.Sprintf("%+.1f", 100*c.Delta), "–"
+			if !math.IsNaN(c.Lo) {
 				interval = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
 			}
 		}
 		table.Row(s.Suite, role(s), fmt.Sprint(len(s.Items)), percent(measure(s.Before, gate.Accuracy)),
-			percent(measure(s.Measures, gate.Accuracy)), change, interval,
+			percent(measure(s.Measures, gate.Accuracy)), percent(common), change, interval,
 			fixed(measure(s.Measures, gate.NLL)), fixed(measure(s.Measures, gate.ECE)), verdictOn(r, s))
 	}
 	table.Flush()
+	if r.Ended != "" {
+		fmt.Fprintln(w, r.Ended)
+	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(w, "note: %s\n", warning.Text)
 	}
