@@ -358,6 +358,29 @@ func TestOpenTwice(t *testing.T) {
 }
 
 // TestTokenFile checks what a client takes for a token.
+// TestInstance: a control plane keeps its id over a restart, and no two have one.
+func TestInstance(t *testing.T) {
+	open := func(dir string) string {
+		t.Helper()
+		s, err := db.Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		return s.ID()
+	}
+	one, other := t.TempDir(), t.TempDir()
+	id := open(one)
+	if len(id) != 32 || open(one) != id || open(other) == id {
+		t.Errorf("ids %q, %q again, %q elsewhere", id, open(one), open(other))
+	}
+	s := start(t)
+	who, err := s.client("acme").Whoami(t.Context())
+	if want := (api.Identity{Owner: "acme", Name: "test", Project: "default", Server: s.store.ID()}); err != nil || who != want {
+		t.Errorf("Whoami = %+v, %v, want %+v", who, err, want)
+	}
+}
+
 func TestTokenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	for _, tt := range []struct {

@@ -230,14 +230,17 @@ func (w *statusWriter) WriteHeader(status int) {
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // userinfo answers whom a token speaks for, as Hanzo IAM's route of that name
-// does: a client needs to know its org and project before it names a spool.
+// does, and which control plane this is: a client needs to know its org and project
+// before it names a spool, and that what it was acknowledged was acknowledged here.
 func (s *Server) userinfo(a huma.API) {
 	type output struct{ Body api.Identity }
 	huma.Register(a, huma.Operation{
 		OperationID: "get-userinfo", Method: http.MethodGet, Path: "/v1/iam/oauth/userinfo",
 		Summary: "Whom the token speaks for", Tags: []string{"iam"}, Security: []map[string][]string{{"token": {}}},
 	}, func(ctx context.Context, _ *struct{}) (*output, error) {
-		return &output{research.Principal(ctx)}, nil
+		id := research.Principal(ctx)
+		id.Server = s.store.ID()
+		return &output{id}, nil
 	})
 }
 

@@ -34,7 +34,8 @@
 //
 // userinfo is the one route of the identity service that a client of the record
 // needs: which org and project its spool belongs to. It has the name, and the
-// members owner, name and project, that Hanzo IAM gives it.
+// members owner, name and project, that Hanzo IAM gives it; server beside them is
+// the embedded control plane's own.
 //
 // What ends an evaluation on a sealed_eval dataset brings predictions only; the
 // server scores them, so such an evaluation, and it alone, has measures and an

@@ -31,6 +31,10 @@ type Identity struct {
 	Owner   string `json:"owner"`   // the org
 	Name    string `json:"name"`    // the principal within it
 	Project string `json:"project"` // the org's sub-scope that this token writes under
+
+	// Server is the control plane's own id: another id is another record. It is
+	// empty when an identity service answers that knows of none.
+	Server string `json:"server,omitempty"`
 }
 
 // DatasetCreate is the body of POST /v1/research/datasets: a dataset less what

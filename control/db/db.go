@@ -5,7 +5,7 @@
 // # Files
 //
 //	<data>/lock                        held by the one server of this folder
-//	<data>/control.db                  token hashes, the key that signs grants
+//	<data>/control.db                  token hashes, the key that signs grants, the record's id
 //	<data>/orgs/<org>/research.db      the org's record
 //	<data>/orgs/<org>/artifacts/<sha>  canonical uncompressed bytes, by address
 //	<data>/orgs/<org>/parts/<sha>.<n>  received parts of an upload under way
@@ -43,6 +43,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,6 +69,7 @@ type Store struct {
 	dir  string
 	now  func() time.Time
 	key  []byte
+	id   string
 	lock *os.File
 
 	mu   sync.Mutex // guards orgs
@@ -100,10 +102,15 @@ func Open(dir string, now func() time.Time) (*Store, error) {
 		}
 		return nil, fmt.Errorf("locking %s: %w", lock.Name(), err)
 	}
-	if s.key, err = s.grantKey(); err != nil {
+	var id []byte
+	if s.key, err = s.once("grant", 32); err == nil {
+		id, err = s.once("instance", 16)
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
+	s.id = hex.EncodeToString(id)
 	return s, nil
 }
 
@@ -124,18 +131,23 @@ func (s *Store) Close() error {
 // that a grant outlives a restart.
 func (s *Store) GrantKey() []byte { return s.key }
 
-func (s *Store) grantKey() ([]byte, error) {
-	fresh := make([]byte, 32)
+// ID tells this record from every other: 32 random hex digits, made once a folder.
+// It is no secret.
+func (s *Store) ID() string { return s.id }
+
+// once returns the random bytes of a name, which are made the first time.
+func (s *Store) once(name string, size int) ([]byte, error) {
+	fresh := make([]byte, size)
 	rand.Read(fresh)
 	ctx := context.Background()
-	if _, err := s.db.ExecContext(ctx, "insert into secret(name, value) values('grant', ?) on conflict do nothing", fresh); err != nil {
-		return nil, fmt.Errorf("making the grant key: %w", err)
+	if _, err := s.db.ExecContext(ctx, "insert into secret(name, value) values(?, ?) on conflict do nothing", name, fresh); err != nil {
+		return nil, fmt.Errorf("making the %s bytes of control.db: %w", name, err)
 	}
-	var key []byte
-	if err := s.db.QueryRowContext(ctx, "select value from secret where name = 'grant'").Scan(&key); err != nil {
-		return nil, fmt.Errorf("reading the grant key: %w", err)
+	var held []byte
+	if err := s.db.QueryRowContext(ctx, "select value from secret where name = ?", name).Scan(&held); err != nil {
+		return nil, fmt.Errorf("reading the %s bytes of control.db: %w", name, err)
 	}
-	return key, nil
+	return held, nil
 }
 
 // orgName is what may be an org: it becomes a folder's name.
