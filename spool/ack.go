@@ -1,7 +1,11 @@
 package spool
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -61,68 +65,116 @@ func (s *Spool) ack(folder, name string) error {
 	return s.disk.WriteFile(s.path(folder, name+".ack"), nil, 0o600)
 }
 
-// filing says where a local/default spool was sent.
+// filing says where a spool was sent.
 type filing struct {
 	Org     string `json:"org"`
 	Project string `json:"project"`
+	Server  string `json:"server,omitzero"` // the control plane's id; empty when it told none
 }
 
-// FileUnder binds the spool to the org and project that it is about to be sent
-// to, because its acks say what they hold. A spool from before anyone signed in
-// takes the first, and keeps it; any other has it in its folder's name. Another
-// than that is [ErrForeign], and nothing is to be sent.
-func (s *Spool) FileUnder(org, project string) error {
-	if project == "" {
-		project = LocalProject
-	}
-	filed, err := s.filed()
+// FileUnder binds the spool to the org, project and control plane that it is about
+// to be sent to, because its acks say what they hold. A spool from before anyone
+// signed in takes the first org and project, and keeps them; any other has them in
+// its folder's name. Another than that is [ErrForeign], and nothing is to be sent.
+//
+// server is what the control plane calls itself; empty is unknown and equals any.
+// Another than the one before is [ErrOtherServer]: it does not hold what the acks
+// say.
+func (s *Spool) FileUnder(org, project, server string) error {
+	f, err := s.filing(org, project)
 	if err != nil {
 		return err
 	}
-	if filed != nil {
-		return s.belongs(*filed, org, project)
+	if err := s.sameServer(f, server); err != nil {
+		return err
 	}
-	b, err := canon.Marshal(filing{org, project})
+	if f.Server == "" {
+		f.Server = server
+	}
+	return s.file(f)
+}
+
+// Refile forgets every ack, so that all of the spool is sent again, and binds it to
+// server as FileUnder does. The org and the project stay what they are. Sending
+// again what a server holds is harmless, and so is a crash here: what is forgotten
+// is sent once more.
+func (s *Spool) Refile(org, project, server string) error {
+	f, err := s.filing(org, project)
 	if err != nil {
 		return err
 	}
-	return s.disk.WriteFile(filepath.Join(s.dir, "filed.json"), append(b, '\n'), 0o600)
+	for _, folder := range []string{runs, artifacts, datasets, gates} {
+		dir := s.path(folder, "")
+		names, err := list(s, folder, ".ack", func(string) bool { return true })
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := os.Remove(s.path(folder, name+".ack")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("forgetting what was acknowledged: %w", err)
+			}
+		}
+		// Before the new server's id: it must never stand beside the old acks.
+		if err := s.disk.SyncDir(dir); err != nil {
+			return fmt.Errorf("forgetting what was acknowledged: %w", err)
+		}
+	}
+	f.Server = server
+	return s.file(f)
 }
 
-// Belongs reports, with [ErrForeign], a spool that was sent to another org or
-// project than this one.
-func (s *Spool) Belongs(org, project string) error {
-	filed, err := s.filed()
-	if err != nil || filed == nil {
+// Belongs reports what FileUnder would, and binds nothing.
+func (s *Spool) Belongs(org, project, server string) error {
+	f, err := s.filing(org, project)
+	if err != nil {
 		return err
 	}
+	return s.sameServer(f, server)
+}
+
+// filing returns where the spool was sent, or is to be when that is not decided,
+// and [ErrForeign] when that is not org and project.
+func (s *Spool) filing(org, project string) (filing, error) {
 	if project == "" {
 		project = LocalProject
 	}
-	return s.belongs(*filed, org, project)
-}
-
-// filed returns where the spool belongs; nil when that is not decided.
-func (s *Spool) filed() (*filing, error) {
+	f := filing{Org: org, Project: project}
 	if s.org != LocalOrg {
-		return &filing{s.org, s.project}, nil
+		f.Org, f.Project = s.org, s.project
 	}
-	path := filepath.Join(s.dir, "filed.json")
-	b, err := read(path)
-	if err != nil || b == nil {
-		return nil, err
+	if b, err := read(s.filed()); err != nil {
+		return f, err
+	} else if b != nil {
+		if err := canon.Unmarshal(b, &f); err != nil {
+			return f, fmt.Errorf("%w: %s: %w", ErrCorrupt, s.filed(), err)
+		}
 	}
-	var f filing
-	if err := canon.Unmarshal(b, &f); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err)
+	if f.Org != org || f.Project != project {
+		return f, fmt.Errorf("%w: %s is filed under %s/%s and this token is for %s/%s; sign in there, or record into another folder with HANZO_SPOOL",
+			ErrForeign, s.dir, f.Org, f.Project, org, project)
 	}
-	return &f, nil
+	return f, nil
 }
 
-func (s *Spool) belongs(f filing, org, project string) error {
-	if f.Org == org && f.Project == project {
+// file writes f, when that is a change.
+func (s *Spool) file(f filing) error {
+	b, err := canon.Marshal(f)
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if held, err := read(s.filed()); err != nil || bytes.Equal(held, b) {
+		return err
+	}
+	return s.disk.WriteFile(s.filed(), b, 0o600)
+}
+
+func (s *Spool) filed() string { return filepath.Join(s.dir, "filed.json") }
+
+func (s *Spool) sameServer(f filing, server string) error {
+	if server == "" || f.Server == "" || f.Server == server {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is filed under %s/%s and this token is for %s/%s; sign in there, or record into another folder with HANZO_SPOOL",
-		ErrForeign, s.dir, f.Org, f.Project, org, project)
+	return fmt.Errorf("%w: %s was sent to the one with id %s, and this is %s; set HANZO_API to that one, or let train sync --again forget what was acknowledged and send everything here",
+		ErrOtherServer, s.dir, f.Server, server)
 }

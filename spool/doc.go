@@ -22,7 +22,7 @@
 //	datasets/<id>.json        a sealed dataset; its items are the artifact it names
 //	gates/<hex of hash>.json  a gate
 //	<any of the three>.ack    empty: the server holds it
-//	filed.json                in local/default: the org and project it was sent to
+//	filed.json                the org, project and control plane it was sent to
 //
 // Before anyone has signed in, a spool is local/default.
 //

@@ -136,7 +136,7 @@ func recordAll(disk durable.Disk, root string, acknowledged func(string)) error 
 		}
 		acknowledged(fmt.Sprintf("seq %d", e.Seq))
 	}
-	if err := s.FileUnder("acme", ""); err != nil {
+	if err := s.FileUnder("acme", "", ""); err != nil {
 		return err
 	}
 	if err := s.AckArtifact(canon.Sum(configBytes)); err != nil {

@@ -20,7 +20,7 @@ func (s *Spool) lock(run string, flag int) (*os.File, error) {
 	// O_NONBLOCK: opening a named pipe in place of the log must not hang.
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|flag, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no run %s in %s: %w", run, s.dir, fs.ErrNotExist)
+		return nil, s.noRun(run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening run %s: %w", run, err)
@@ -37,7 +37,7 @@ func (s *Spool) lock(run string, flag int) (*os.File, error) {
 	}
 	if err == unix.EWOULDBLOCK {
 		f.Close()
-		return nil, fmt.Errorf("run %s: %w by %s; wait for it to end, or stop it", run, ErrLocked, s.writer(run))
+		return nil, fmt.Errorf("run %s is %w by %s; wait for it to end, or stop it", run, ErrLocked, s.writer(run))
 	}
 	if err != nil {
 		f.Close()
@@ -48,6 +48,9 @@ func (s *Spool) lock(run string, flag int) (*os.File, error) {
 	os.WriteFile(s.path(runs, run+".pid"), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
 	return f, nil
 }
+
+// noRun says that a run is not here.
+func (s *Spool) noRun(run string) error { return absent("no run " + run + " in " + s.dir) }
 
 // unlock ends what lock began.
 func (s *Spool) unlock(run string, f *os.File) error {

@@ -3,7 +3,6 @@ package spool
 import (
 	"bytes"
 	"fmt"
-	"io/fs"
 
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/event"
@@ -44,7 +43,7 @@ func (s *Spool) LoadGate(hash canon.Hash) (gate.Gate, error) {
 	if ok, err := s.load(gates, hash.Hex(), &g); err != nil {
 		return g, err
 	} else if !ok {
-		return g, fmt.Errorf("no gate %s in %s: %w", hash, s.dir, fs.ErrNotExist)
+		return g, absent("no gate " + string(hash) + " in " + s.dir)
 	}
 	if got, err := canon.Of(g); err != nil || got != hash {
 		return g, fmt.Errorf("%w: %s.json in %s hashes to %s", ErrCorrupt, hash.Hex(), s.path(gates, ""), got)

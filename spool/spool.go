@@ -19,7 +19,7 @@ import (
 var (
 	// ErrLocked reports a run that another Log is writing, in this process or
 	// another one.
-	ErrLocked = errors.New("run is being written")
+	ErrLocked = errors.New("being written")
 	// ErrExists reports a run, a dataset or an artifact that is here already
 	// with other content.
 	ErrExists = errors.New("already in the spool")
@@ -27,6 +27,8 @@ var (
 	ErrCorrupt = errors.New("spool is corrupt")
 	// ErrForeign reports a spool that belongs to another org or project.
 	ErrForeign = errors.New("spool belongs to another org")
+	// ErrOtherServer reports a spool that was sent to another control plane.
+	ErrOtherServer = errors.New("spool was sent to another control plane")
 )
 
 // The folder of a spool that nobody has signed in for.
@@ -153,6 +155,12 @@ func read(path string) ([]byte, error) {
 	}
 	return b, err
 }
+
+// absent is an fs.ErrNotExist that says what is not here, once.
+type absent string
+
+func (a absent) Error() string { return string(a) }
+func (a absent) Unwrap() error { return fs.ErrNotExist }
 
 func exists(path string) (bool, error) {
 	_, err := os.Stat(path)

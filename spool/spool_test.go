@@ -239,7 +239,11 @@ func TestCheck(t *testing.T) {
 
 func TestCreateAndResume(t *testing.T) {
 	s := newSpool(t)
-	if _, err := s.Resume("run"); !errors.Is(err, fs.ErrNotExist) {
+	_, noView := s.View("run")
+	if want := "no run run in " + s.Dir(); !errors.Is(noView, fs.ErrNotExist) || noView.Error() != want {
+		t.Errorf("View of no run = %v, want %q", noView, want)
+	}
+	if _, err := s.Resume("run"); !errors.Is(err, fs.ErrNotExist) || err.Error() != noView.Error() {
 		t.Errorf("Resume of no run = %v", err)
 	}
 	if _, err := s.Create("../run"); err == nil {
@@ -442,6 +446,55 @@ func TestLostEvents(t *testing.T) {
 	}
 }
 
+// TestAnotherServer: acks are one control plane's, and say nothing of another.
+func TestAnotherServer(t *testing.T) {
+	s := newSpool(t)
+	training(t, s, "run").Close()
+	config := canon.Sum(configBytes)
+	acked := func() bool {
+		t.Helper()
+		seq, err := s.Acked("run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.ArtifactAcked(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seq > 0 && a
+	}
+	filed := filepath.Join(s.Dir(), "filed.json")
+	// As it was written before servers had ids.
+	if err := os.WriteFile(filed, []byte(`{"org":"acme","project":"default"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []string{"", "one", "", "one"} { // unknown, learned, unknown again, the same
+		if err := s.FileUnder("acme", "", server); err != nil {
+			t.Errorf("FileUnder server %q: %v", server, err)
+		}
+	}
+	if err := errors.Join(s.Ack("run", 2), s.AckArtifact(config)); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"FileUnder": s.FileUnder("acme", "", "two"), "Belongs": s.Belongs("acme", "", "two")} {
+		if !errors.Is(err, ErrOtherServer) || !strings.Contains(err.Error(), "train sync --again") {
+			t.Errorf("%s another server: %v", what, err)
+		}
+	}
+	if err := s.Refile("other", "", "two"); !errors.Is(err, ErrForeign) || !acked() {
+		t.Errorf("Refile under another org: %v", err)
+	}
+	if err := s.Refile("acme", "", "two"); err != nil || acked() {
+		t.Errorf("Refile: %v, acknowledged: %t", err, acked())
+	}
+	if err := s.Belongs("acme", "", "two"); err != nil {
+		t.Errorf("after Refile: %v", err)
+	}
+	if err := s.Belongs("acme", "", "one"); !errors.Is(err, ErrOtherServer) {
+		t.Errorf("the server before: %v", err)
+	}
+}
+
 func TestForeign(t *testing.T) {
 	root := t.TempDir()
 	mustOpen := func(org, project string) *Spool {
@@ -451,21 +504,21 @@ func TestForeign(t *testing.T) {
 		}
 		return s
 	}
-	if err := mustOpen("acme", "vision").FileUnder("acme", "vision"); err != nil {
+	if err := mustOpen("acme", "vision").FileUnder("acme", "vision", ""); err != nil {
 		t.Errorf("its own org: %v", err)
 	}
-	if err := mustOpen("acme", "vision").FileUnder("other", "vision"); !errors.Is(err, ErrForeign) {
+	if err := mustOpen("acme", "vision").FileUnder("other", "vision", ""); !errors.Is(err, ErrForeign) {
 		t.Errorf("another org: %v", err)
 	}
-	if err := mustOpen("acme", "vision").FileUnder("acme", ""); !errors.Is(err, ErrForeign) {
+	if err := mustOpen("acme", "vision").FileUnder("acme", "", ""); !errors.Is(err, ErrForeign) {
 		t.Errorf("another project: %v", err)
 	}
 	for range 2 {
-		if err := mustOpen("", "").FileUnder("acme", ""); err != nil {
+		if err := mustOpen("", "").FileUnder("acme", "", ""); err != nil {
 			t.Errorf("before anyone signed in: %v", err)
 		}
 	}
-	if err := mustOpen("", "").FileUnder("other", ""); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "acme/default") {
+	if err := mustOpen("", "").FileUnder("other", "", ""); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "acme/default") {
 		t.Errorf("filed already: %v", err)
 	}
 	for _, bad := range []string{"..", "a/b", ".hidden", "-x"} {
@@ -648,7 +701,7 @@ func TestFormat1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Belongs("acme", ""); err != nil {
+	if err := s.Belongs("acme", "", "one"); err != nil {
 		t.Errorf("it was filed under acme: %v", err)
 	}
 	l, err := s.Resume("run")

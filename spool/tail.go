@@ -72,6 +72,7 @@ func corrupt(path string, line uint64, err error) error {
 // A Tail reads a run's log from some seq on and can go on as the log grows. A
 // torn tail is not read. A Tail is used by one goroutine.
 type Tail struct {
+	spool  *Spool
 	run    string
 	path   string
 	seq    uint64 // of the last event passed
@@ -81,7 +82,7 @@ type Tail struct {
 
 // Tail reads the events of run after the seq after.
 func (s *Spool) Tail(run string, after uint64) *Tail {
-	return &Tail{run: run, path: s.path(runs, run+".log"), seq: after, skip: after}
+	return &Tail{spool: s, run: run, path: s.path(runs, run+".log"), seq: after, skip: after}
 }
 
 // Next returns the events that follow, at most n and at most size bytes of them
@@ -94,7 +95,7 @@ func (t *Tail) Next(n int, size int) ([]event.Event, error) {
 	f, err := os.Open(t.path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("no run %s in the spool: %w", t.run, err)
+			return nil, t.spool.noRun(t.run)
 		}
 		return nil, err
 	}

@@ -35,14 +35,14 @@ var stamped = []string{"project", "reference", "visibility"}
 
 // Check compares the server's view of every run here, and of its evaluations,
 // with the fold of its log, and lists what else the server has not acknowledged.
-// No difference means that everything here is there. It sends nothing and tries
-// each call once.
+// A log that cannot be read is a difference too. No difference means that
+// everything here is there. It sends nothing and tries each call once.
 func Check(ctx context.Context, s *spool.Spool, c *api.Client) ([]Difference, error) {
 	id, err := c.Whoami(ctx)
 	if err != nil {
 		return nil, fatal(c, err)
 	}
-	if err := s.Belongs(id.Owner, id.Project); err != nil {
+	if err := s.Belongs(id.Owner, id.Project, id.Server); err != nil {
 		return nil, err
 	}
 	found, err := unacknowledged(s)
@@ -56,7 +56,10 @@ func Check(ctx context.Context, s *spool.Spool, c *api.Client) ([]Difference, er
 	for _, run := range ids {
 		fold, err := s.Fold(run)
 		if err != nil {
-			return found, err
+			subject := "run " + run
+			found = slices.DeleteFunc(found, func(d Difference) bool { return d.Subject == subject })
+			found = append(found, Difference{Subject: subject, Local: fmt.Sprintf("unreadable (%v)", err), Server: "not compared"})
+			continue
 		}
 		if fold.Next() == 1 {
 			continue // begun and nothing recorded: the server does not know it
@@ -68,6 +71,43 @@ func Check(ctx context.Context, s *spool.Spool, c *api.Client) ([]Difference, er
 		}
 	}
 	return found, nil
+}
+
+// Left counts what the server has not acknowledged of a run: its events, and the
+// artifacts held here that they name. It calls nobody. A run that is not here is
+// fs.ErrNotExist.
+func Left(s *spool.Spool, run string) (events uint64, artifacts int, err error) {
+	acked, err := s.Acked(run)
+	if err != nil {
+		return 0, 0, err
+	}
+	seen := make(map[canon.SHA256]bool)
+	for e, err := range s.Events(run) {
+		if err != nil {
+			return 0, 0, err
+		}
+		if e.Seq > acked {
+			events++
+		}
+		named := artifactsOf(e.Body)
+		if d, ok := e.Body.(event.DatasetAttached); ok {
+			named = append(named, d.DatasetSHA256)
+		}
+		for _, sha := range named {
+			if _, held := s.Artifact(sha); !held || seen[sha] {
+				continue
+			}
+			seen[sha] = true
+			done, err := s.ArtifactAcked(sha)
+			if err != nil {
+				return 0, 0, err
+			}
+			if !done {
+				artifacts++
+			}
+		}
+	}
+	return events, artifacts, nil
 }
 
 // unacknowledged lists the objects that still have to be sent.

@@ -20,8 +20,9 @@
 // so is a file of ours that cannot be read: it stops that run, or the runs that
 // name that object, and is reported; the others go on. A run that was stopped is tried again by the next Uploader.
 //
-// A missing or refused token and a spool that belongs to another org stop
-// everything, since nothing could be sent: [ErrSignIn], [spool.ErrForeign].
+// A missing or refused token and a spool that belongs to another org or was sent to
+// another control plane stop everything, since nothing could be sent: [ErrSignIn],
+// [spool.ErrForeign], [spool.ErrOtherServer].
 //
 // Nobody waits for an Uploader but who calls it: producers write to the spool and
 // do not know of it. Several may send one spool; the server sees repetitions.
@@ -32,7 +33,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -55,8 +55,13 @@ type Config struct {
 	Spool  *spool.Spool
 	Client *api.Client
 
-	// Log gets one line for each wait and each refusal; nil means none.
-	Log *slog.Logger
+	// Again makes the first Drain forget what was acknowledged and send all of it,
+	// also to another control plane than the one before.
+	Again bool
+
+	// Waiting is called before each wait: for how long, and the error of the call
+	// that is then made again. nil means that nobody wants to know.
+	Waiting func(wait time.Duration, err error)
 
 	// Poll is how often Run looks for what is new; 0 means 2 s.
 	Poll time.Duration
@@ -69,7 +74,8 @@ type Config struct {
 type Uploader struct {
 	spool  *spool.Spool
 	client *api.Client
-	log    *slog.Logger
+	again  bool
+	notify func(time.Duration, error)
 	poll   time.Duration
 	stall  time.Duration
 	sleep  func(context.Context, time.Duration) error
@@ -77,16 +83,17 @@ type Uploader struct {
 	streams map[string]*stream
 	refused map[string]Refusal // by its subject
 	report  Report
+	trouble error // why the last call failed or could not be made; nil after one that was answered
 }
 
 // New returns an Uploader for c.
 func New(c Config) *Uploader {
 	u := &Uploader{
-		spool: c.Spool, client: c.Client, log: c.Log, poll: c.Poll, stall: c.Stall, sleep: sleep,
+		spool: c.Spool, client: c.Client, again: c.Again, notify: c.Waiting, poll: c.Poll, stall: c.Stall, sleep: sleep,
 		streams: make(map[string]*stream), refused: make(map[string]Refusal),
 	}
-	if u.log == nil {
-		u.log = slog.New(slog.DiscardHandler)
+	if u.notify == nil {
+		u.notify = func(time.Duration, error) {}
 	}
 	if u.poll == 0 {
 		u.poll = 2 * time.Second
@@ -121,10 +128,16 @@ func (r Refusal) String() string {
 }
 
 // Drain sends all that is unacknowledged and returns when nothing is left to
-// send but what was refused. Its error says that it could not go on: the context
-// ended, the token was refused, the spool is another org's, the disk failed. What
-// was sent until then is acknowledged and in the report.
+// send but what was refused. It begins by asking whom the token speaks for, also
+// when there is nothing to send: that it returns nil means that the server of the
+// acknowledgements answered. Its error says that it could not go on: the context
+// ended, the token was refused, the spool is another org's or was sent to another
+// control plane, the disk failed. What was sent until then is acknowledged and in
+// the report.
 func (u *Uploader) Drain(ctx context.Context) (Report, error) {
+	if err := u.signIn(ctx); err != nil {
+		return u.report, err
+	}
 	for {
 		sent, err := u.pass(ctx)
 		if err != nil || !sent {
@@ -134,35 +147,52 @@ func (u *Uploader) Drain(ctx context.Context) (Report, error) {
 }
 
 // Run sends what there is and what is added, until ctx ends, and returns what it
-// did. A failure that ends Drain is logged here and tried again a minute later.
-func (u *Uploader) Run(ctx context.Context) Report {
+// did. A failure that ends Drain is tried again a minute later. The error is what
+// kept it from sending when ctx ended, nil when nothing did. It asks at once who is
+// there, and after that calls nobody while there is nothing to send.
+func (u *Uploader) Run(ctx context.Context) (Report, error) {
+	_, err := u.Drain(ctx)
 	for {
 		wait := u.poll
-		if _, err := u.Drain(ctx); err != nil && ctx.Err() == nil {
-			u.log.Error("cannot send the spool; the run goes on and is recorded", "err", err)
-			wait = lastWait
+		if err != nil && ctx.Err() == nil {
+			u.trouble, wait = err, lastWait
 		}
 		if u.sleep(ctx, wait) != nil {
-			return u.report
+			return u.report, u.trouble
+		}
+		var todo work
+		if todo, err = u.plan(); err == nil && !todo.empty() {
+			_, err = u.Drain(ctx)
 		}
 	}
+}
+
+// signIn asks whom the token speaks for and who answers, and binds the spool to
+// them.
+func (u *Uploader) signIn(ctx context.Context) error {
+	var id api.Identity
+	err := u.try(ctx, "whoami", func(ctx context.Context) (err error) {
+		id, err = u.client.Whoami(ctx)
+		return err
+	})
+	if err != nil {
+		return fatal(u.client, err)
+	}
+	if !u.again {
+		return u.spool.FileUnder(id.Owner, id.Project, id.Server)
+	}
+	if err := u.spool.Refile(id.Owner, id.Project, id.Server); err != nil {
+		return err
+	}
+	u.again = false
+	clear(u.streams) // they began after what was acknowledged
+	return nil
 }
 
 // pass sends what is unacknowledged now. It reports whether anything was.
 func (u *Uploader) pass(ctx context.Context) (sent bool, err error) {
 	work, err := u.plan()
 	if err != nil || work.empty() {
-		return false, err
-	}
-	var id api.Identity
-	err = u.try(ctx, "whoami", func(ctx context.Context) (err error) {
-		id, err = u.client.Whoami(ctx)
-		return err
-	})
-	if err != nil {
-		return false, fatal(u.client, err)
-	}
-	if err := u.spool.FileUnder(id.Owner, id.Project); err != nil {
 		return false, err
 	}
 	before := u.report
@@ -207,7 +237,6 @@ func (u *Uploader) settle(subject string, seq uint64, err error) error {
 	r := Refusal{Subject: subject, Seq: seq, Err: err}
 	u.refused[subject] = r
 	u.report.Refused = append(u.report.Refused, r)
-	u.log.Warn("refused", "subject", subject, "seq", seq, "err", err)
 	return nil
 }
 
@@ -247,6 +276,7 @@ func (u *Uploader) try(ctx context.Context, what string, call func(context.Conte
 	for wait := firstWait; ; wait = min(2*wait, lastWait) {
 		err := call(ctx)
 		if err == nil {
+			u.trouble = nil
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -257,7 +287,8 @@ func (u *Uploader) try(ctx context.Context, what string, call func(context.Conte
 			return err
 		}
 		d := max(wait+rand.N(wait/4), after)
-		u.log.Info("waiting for the control plane", "call", what, "wait", d.Round(time.Millisecond), "err", err)
+		u.trouble = err
+		u.notify(d, err)
 		if u.sleep(ctx, d) != nil {
 			return fmt.Errorf("%s: %w; the last try: %w", what, context.Cause(ctx), err)
 		}

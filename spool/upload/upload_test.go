@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,6 +30,17 @@ func TestDrain(t *testing.T) {
 	r.whole("whole", 5)
 	r.short("long", 1200).Close()
 
+	left := func(events uint64, artifacts int) {
+		t.Helper()
+		n, m, err := Left(s, "whole")
+		if err != nil || n != events || m != artifacts {
+			t.Errorf("Left = %d events and %d artifacts, %v, want %d and %d", n, m, err, events, artifacts)
+		}
+	}
+	left(14, 7)
+	if _, _, err := Left(s, "none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Left of no run: %v", err)
+	}
 	found, err := Check(t.Context(), s, c.client())
 	if err != nil || len(found) == 0 {
 		t.Errorf("before: Check = %v, %v, want differences", found, err)
@@ -44,11 +56,12 @@ func TestDrain(t *testing.T) {
 		t.Errorf("Drain = %s, want %s", got, fmt.Sprint(want))
 	}
 	c.inSync(s)
+	left(0, 0)
 
-	// Nothing is left: not one request.
+	// Nothing is left: it only asks who is there.
 	c.reset(nil)
 	again, _ := c.uploader(s)
-	if report, err := again.Drain(t.Context()); err != nil || fmt.Sprint(report) != fmt.Sprint(Report{}) || len(c.calls) != 0 {
+	if report, err := again.Drain(t.Context()); err != nil || fmt.Sprint(report) != fmt.Sprint(Report{}) || !slices.Equal(c.calls, []string{"GET /v1/iam/oauth/userinfo"}) {
 		t.Errorf("again: Drain = %+v, %v, with requests %q", report, err, c.calls)
 	}
 
@@ -321,7 +334,7 @@ func TestRefusedRun(t *testing.T) {
 	}
 	// It is not tried again by this Uploader.
 	c.reset(nil)
-	if _, err := u.Drain(t.Context()); err != nil || len(c.calls) != 0 {
+	if _, err := u.Drain(t.Context()); err != nil || len(c.calls) != 1 {
 		t.Errorf("Drain = %v, with requests %q", err, c.calls)
 	}
 	found, err := Check(t.Context(), ours, c.client())
@@ -591,6 +604,15 @@ func TestServerLost(t *testing.T) {
 	}
 	r.append(l, step(4))
 	c := newCloud(t)
+	c.reset(func(_ int, r *http.Request) behaviour { // an identity service that has no ids
+		if strings.HasSuffix(r.URL.Path, "/userinfo") {
+			return behaviour{false, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, `{"owner":"acme","project":"default","iss":"iam"}`)
+			}}
+		}
+		return through
+	})
 	u, _ = c.uploader(s)
 	report, err := u.Drain(t.Context())
 	if err != nil || len(report.Refused) != 1 || !strings.Contains(report.Refused[0].String(), "run.ack") {
@@ -599,6 +621,97 @@ func TestServerLost(t *testing.T) {
 	found, err := Check(t.Context(), s, c.client())
 	if err != nil || len(found) != 1 || found[0].Server != "nothing" {
 		t.Errorf("Check = %v, %v", found, err)
+	}
+}
+
+// TestOtherServer: what one control plane acknowledged is not held for held by
+// another, until that is asked for.
+func TestOtherServer(t *testing.T) {
+	s := newSpool(t)
+	recorder{t, s}.whole("run", 3)
+	u, _ := newCloud(t).uploader(s)
+	first, err := u.Drain(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCloud(t)
+	u, _ = c.uploader(s)
+	if _, err := u.Drain(t.Context()); !errors.Is(err, spool.ErrOtherServer) {
+		t.Errorf("Drain = %v, want ErrOtherServer", err)
+	}
+	if _, err := Check(t.Context(), s, c.client()); !errors.Is(err, spool.ErrOtherServer) {
+		t.Errorf("Check = %v, want ErrOtherServer", err)
+	}
+	u, _ = c.uploader(s)
+	u.again = true
+	if report, err := u.Drain(t.Context()); err != nil || fmt.Sprint(report) != fmt.Sprint(first) {
+		t.Errorf("again: Drain = %+v, %v, want %+v", report, err, first)
+	}
+	if report, err := u.Drain(t.Context()); err != nil || fmt.Sprint(report) != fmt.Sprint(first) {
+		t.Errorf("and once more: Drain = %+v, %v, want nothing sent after %+v", report, err, first)
+	}
+	c.inSync(s)
+}
+
+// TestNothingLeft: with everything acknowledged, Drain still says when the server
+// does not answer or does not know the token.
+func TestNothingLeft(t *testing.T) {
+	c, s := newCloud(t), newSpool(t)
+	recorder{t, s}.short("run", 1).Close()
+	u, _ := c.uploader(s)
+	if _, err := u.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	u, _ = c.uploader(s)
+	u.client.Token = func() (string, error) { return "nonsense", nil }
+	if _, err := u.Drain(t.Context()); !errors.Is(err, ErrSignIn) {
+		t.Errorf("another token: Drain = %v, want ErrSignIn", err)
+	}
+	u, waits := c.uploader(s)
+	u.client.Base = "http://127.0.0.1:1"
+	ctx, cancel := context.WithCancel(t.Context())
+	u.notify = func(time.Duration, error) { cancel() }
+	if _, err := u.Drain(ctx); !errors.Is(err, context.Canceled) || len(*waits) != 1 {
+		t.Errorf("nobody there: Drain = %v after %d waits", err, len(*waits))
+	}
+}
+
+// TestCheckGoesOn: a log that cannot be read is one difference among the others.
+func TestCheckGoesOn(t *testing.T) {
+	c, s := newCloud(t), newSpool(t)
+	r := recorder{t, s}
+	for _, run := range []string{"a", "b"} {
+		r.short(run, 3).Close()
+	}
+	l := r.short("c", 3)
+	u, _ := c.uploader(s)
+	if _, err := u.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.append(l, step(4))
+	for _, run := range []string{"a", "b"} {
+		path := filepath.Join(s.Dir(), "runs", run+".log")
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, bytes.Replace(b, []byte(`"step":2`), []byte(`"step":7`), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := Check(t.Context(), s, c.client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range found {
+		got = append(got, d.Subject)
+	}
+	if want := []string{"run a", "run b", "run c", "run c", "run c", "run c"}; !slices.Equal(got, want) {
+		t.Errorf("differences of %q, want %q", got, want)
+	}
+	if len(found) > 0 && !strings.Contains(found[0].String(), "a.log line 5") {
+		t.Errorf("%s does not say where", found[0])
 	}
 }
 
@@ -665,7 +778,13 @@ func TestRun(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan Report)
-	go func() { ended <- u.Run(ctx) }()
+	go func() {
+		report, err := u.Run(ctx)
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		ended <- report
+	}()
 	l := r.short("run", 1)
 	for n := uint64(2); n <= 50; n++ {
 		r.append(l, step(n))
