@@ -94,6 +94,16 @@ func TestTaught(t *testing.T) {
 	if err != nil || len(taught) != 2 || taught[0].Question.Hash() != a.Question.Hash() || taught[1].Question.Hash() != b.Question.Hash() {
 		t.Errorf("taught %+v, %v", taught, err)
 	}
+	r, err := m.NewReadout("cards", a.Question, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Attach(r); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := m.Questions(); err != nil || len(all) != 2 || all[0].Key != "cards" || all[1].Key != "b" {
+		t.Errorf("with a readout of one, the questions are %+v, %v", all, err)
+	}
 	if m.Calibration() != "cal_0123456789abcdef" {
 		t.Errorf("calibration %q", m.Calibration())
 	}

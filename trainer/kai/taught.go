@@ -39,12 +39,41 @@ const questions = "questions"
 // where it has some, else those its provenance names, which may be none.
 func (m *Model) Taught() ([]decision.Asked, error) {
 	if len(m.readouts) > 0 {
-		var taught []decision.Asked
-		for _, r := range m.Readouts() {
-			taught = append(taught, decision.Asked{Key: r.Name, Question: r.Question})
-		}
-		return taught, nil
+		return m.readoutsAsked(), nil
 	}
+	return m.noted()
+}
+
+// Questions returns every question that the model was taught: its readouts', then
+// those that its provenance names beside them. A key and a question occur once.
+func (m *Model) Questions() ([]decision.Asked, error) {
+	noted, err := m.noted()
+	if err != nil {
+		return nil, err
+	}
+	all := m.readoutsAsked()
+	keys, hashes := make(map[string]bool), make(map[canon.Hash]bool)
+	for _, a := range all {
+		keys[a.Key], hashes[a.Question.Hash()] = true, true
+	}
+	for _, a := range noted {
+		if !keys[a.Key] && !hashes[a.Question.Hash()] {
+			all = append(all, a)
+		}
+	}
+	return all, nil
+}
+
+func (m *Model) readoutsAsked() []decision.Asked {
+	var asked []decision.Asked
+	for _, r := range m.Readouts() {
+		asked = append(asked, decision.Asked{Key: r.Name, Question: r.Question})
+	}
+	return asked
+}
+
+// noted are the questions that the provenance names.
+func (m *Model) noted() ([]decision.Asked, error) {
 	var raw map[string]json.RawMessage
 	if src := m.Config.Provenance[questions]; src != nil {
 		if err := json.Unmarshal(src, &raw); err != nil {

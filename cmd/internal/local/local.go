@@ -23,7 +23,7 @@ type Machine struct{ threads int }
 
 // Flag declares --threads.
 func (m *Machine) Flag(flags *flag.FlagSet) {
-	flags.IntVar(&m.threads, "threads", 0, "compute on this `number` of threads; 0 is every core. No result depends on it")
+	term.Natural(flags, &m.threads, "threads", "compute on this `number` of threads; 0 is every core. No result depends on it")
 }
 
 // Device is the machine's.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -15,6 +16,19 @@ import (
 // AsJSON declares --json.
 func AsJSON(flags *flag.FlagSet) *bool {
 	return flags.Bool("json", false, "print one JSON object instead of text")
+}
+
+// Natural declares a flag that is a whole number of 0 or more, 0 when it is not
+// given.
+func Natural(flags *flag.FlagSet, p *int, name, usage string) {
+	flags.Func(name, usage, func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 {
+			return errors.New("want a whole number, 0 or more")
+		}
+		*p = n
+		return nil
+	})
 }
 
 // PrintJSON prints v as one canonical line.

@@ -13,6 +13,7 @@ import (
 	"sort"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/term"
@@ -29,7 +30,9 @@ var askCommand = term.Command{
 STATE is text; without it, it is read from standard input. The question is the
 one the checkpoint was taught, or the one that --question, or --type with
 --options and --instructions, says. --request answers a whole POST /v1/decisions
-request from a file ("-" for standard input).
+request from a file ("-" for standard input). --taught prints the questions that
+the checkpoint was taught, as the questions of such a request; to others it
+answers, but knows no better than chance.
 
 --listen HOST:PORT serves POST /v1/decisions on a loopback address instead, in
 the shape that the public clients send. It authenticates nobody; put a gateway in
@@ -43,22 +46,42 @@ front of it to serve others.`,
 		instructions := flags.String("instructions", "", "the question, in `words`")
 		request := flags.String("request", "", "answer the request in this `file`")
 		listen := flags.String("listen", "", "serve POST /v1/decisions at this `address`")
+		taught := flags.Bool("taught", false, "print the questions the checkpoint was taught, as the JSON of /v1/decisions")
 		addrFile := flags.String("addr-file", "", "with --listen: write the address served to this `file`")
 		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) == 0 {
 				return term.Usagef("name the checkpoint to ask")
 			}
-			if len(args) > 1 && (*listen != "" || *request != "") {
-				return term.Usagef("--listen and --request bring their own states: leave %q out", args[1])
+			if len(args) > 1 && (*listen != "" || *request != "" || *taught) {
+				return term.Usagef("--listen, --request and --taught take no state: leave %q out", args[1])
+			}
+			given := make(map[string]bool)
+			flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+			made := ""
+			for _, name := range []string{"type", "options", "instructions"} {
+				if given[name] {
+					made = "--" + name
+				}
+			}
+			switch {
+			case given["question"] && made != "":
+				return term.Usagef("--question is a whole question: leave %s out", made)
+			case (made != "" || given["question"]) && (*listen != "" || *request != "" || *taught):
+				return term.Usagef("--listen, --request and --taught take no question: leave --question, --type, --options and --instructions out")
 			}
 			dir := args[0]
 			model, err := m.Load(dir)
 			if err != nil {
 				return err
 			}
-			d := &decider{name: filepath.Base(filepath.Clean(dir)), model: model, predictor: model.NewPredictor(), log: slog.New(slog.NewTextHandler(streams.Err, nil))}
+			d, err := newDecider(filepath.Base(filepath.Clean(dir)), model, slog.New(slog.NewTextHandler(streams.Err, nil)))
+			if err != nil {
+				return err
+			}
 			switch {
+			case *taught:
+				return printTaught(streams.Out, model)
 			case *listen != "":
 				return d.listen(ctx, *listen, func(at net.Addr) {
 					fmt.Fprintf(streams.Err, "serving POST http://%s/v1/decisions; stop with Ctrl-C\n", at)
@@ -71,7 +94,7 @@ front of it to serve others.`,
 			case *request != "":
 				return d.reply(streams, *request)
 			}
-			asked, err := d.questions(*question, *kind, *options, *instructions)
+			asked, err := d.questions(*question, given["question"], *kind, *options, *instructions, made != "")
 			if err != nil {
 				return err
 			}
@@ -84,15 +107,23 @@ front of it to serve others.`,
 			if err != nil {
 				return err
 			}
+			notes := streams.Out
 			if *asJSON {
+				notes = streams.Err
 				byKey := make(map[string]kai.Answer, len(answers))
 				for i, a := range answers {
 					byKey[asked[i].Key] = a
 				}
-				return json.NewEncoder(streams.Out).Encode(byKey)
+				if err := json.NewEncoder(streams.Out).Encode(byKey); err != nil {
+					return err
+				}
+			} else {
+				for i, a := range answers {
+					showAnswer(streams.Out, asked[i], a, len(asked) > 1)
+				}
 			}
-			for i, a := range answers {
-				showAnswer(streams.Out, asked[i], a, len(asked) > 1)
+			if reason := d.reason(asked); reason != served {
+				fmt.Fprintf(notes, "note: %s; train ask %s --taught prints those it was\n", reason, dir)
 			}
 			return nil
 		}
@@ -120,15 +151,15 @@ func (d *decider) reply(streams term.IO, name string) error {
 }
 
 // questions are those the flags say, else those the checkpoint was taught.
-func (d *decider) questions(question, kind, options, instructions string) ([]decision.Asked, error) {
+func (d *decider) questions(question string, whole bool, kind, options, instructions string, made bool) ([]decision.Asked, error) {
 	switch {
-	case question != "":
+	case whole:
 		q, err := decision.ParseQuestion(canon.Raw(question))
 		if err != nil {
 			return nil, term.Usagef("--question: %w", err)
 		}
 		return []decision.Asked{{Key: "answer", Question: q}}, nil
-	case options != "" || instructions != "":
+	case made:
 		t, err := decision.ParseType(kind)
 		if err != nil {
 			return nil, term.Usagef("--type: %w", err)
@@ -153,6 +184,20 @@ func (d *decider) questions(question, kind, options, instructions string) ([]dec
 	return taught, nil
 }
 
+// printTaught prints the questions that a model was taught, by key, as those of a
+// POST /v1/decisions.
+func printTaught(w io.Writer, model *kai.Model) error {
+	asked, err := model.Questions()
+	if err != nil {
+		return err
+	}
+	byKey := make(map[string]canon.Raw, len(asked))
+	for _, a := range asked {
+		byKey[a.Key], _ = a.Question.JSON()
+	}
+	return term.PrintJSON(w, byKey)
+}
+
 // readState is the state of the arguments, or all of standard input.
 func readState(args []string, in io.Reader) (string, error) {
 	state := strings.Join(args, " ")
@@ -162,6 +207,9 @@ func readState(args []string, in io.Reader) (string, error) {
 			return "", fmt.Errorf("reading the state: %w", err)
 		}
 		state = strings.TrimSpace(string(text))
+	}
+	if !utf8.ValidString(state) {
+		return "", term.Usagef("the state is not UTF-8: convert it")
 	}
 	if strings.TrimSpace(state) == "" {
 		return "", term.Usagef("the state is empty: give it as an argument or on standard input")

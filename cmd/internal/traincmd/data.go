@@ -113,7 +113,8 @@ func rows(flags *flag.FlagSet, act func(data.ImportConfig) (data.Report, error))
 	out := flags.String("out", "data", "the `folder` of suites")
 	replace := flags.Bool("replace", false, "replace a suite of the same name")
 	tokens := flags.String("tokenizer", "", "count lengths in the tokens of this `file`, a tokenizer.json; default characters")
-	maxLen := flags.Int("max-len", 0, "warn of states over this `number` of tokens or characters")
+	var maxLen int
+	term.Natural(flags, &maxLen, "max-len", "warn of states over this `number` of tokens or characters")
 	asJSON := term.AsJSON(flags)
 	return func(_ context.Context, streams term.IO, args []string) error {
 		file, err := term.One(args, "a file of rows")
@@ -125,7 +126,7 @@ func rows(flags *flag.FlagSet, act func(data.ImportConfig) (data.Report, error))
 			return err
 		}
 		config := take.Import("", *out)
-		config.Replace, config.MaxLength = *replace, *maxLen
+		config.Replace, config.MaxLength = *replace, maxLen
 		if *tokens != "" {
 			words, err := tokenizer.Load(*tokens)
 			if err != nil {

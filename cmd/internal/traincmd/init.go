@@ -28,7 +28,8 @@ bytes.`,
 		size := flags.String("size", "", "start from nothing at this `size`: nano or small")
 		suites := flags.String("data", "", "learn the vocabulary on these imported suites' `folders`, separated by commas")
 		seed := flags.Uint64("seed", 1, "the `number` that all first weights come from")
-		maxLen := flags.Int("max-len", 0, "read at most this `number` of tokens of a question's context; 0 is 1024, or what the encoder can")
+		var maxLen int
+		term.Natural(flags, &maxLen, "max-len", "read at most this `number` of tokens of a question's context; 0 is 1024, or what the encoder can")
 		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			dir, err := term.One(args, "the checkpoint's new folder")
@@ -41,7 +42,7 @@ bytes.`,
 			if *size != "" && *suites == "" {
 				return term.Usagef("--size needs --data: a vocabulary is learned on your rows")
 			}
-			config := kai.InitConfig{Encoder: *encoder, Size: *size, Seed: *seed, MaxLen: *maxLen}
+			config := kai.InitConfig{Encoder: *encoder, Size: *size, Seed: *seed, MaxLen: maxLen}
 			for _, suite := range term.List(*suites) {
 				texts, err := data.Texts(suite)
 				if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,12 @@ const (
 	drainTime = 5 * time.Second // what a request in flight is given when the server stops
 )
 
+// What routing.reason says.
+const (
+	served   = "the checkpoint being served"
+	untaught = "not a question this checkpoint was taught" // answered near to uniformly, as a rule
+)
+
 // decider answers POST /v1/decisions with one checkpoint. The model answers one
 // request at a time: its device already uses every core.
 type decider struct {
@@ -35,6 +42,20 @@ type decider struct {
 	mu        sync.Mutex // held while the predictor computes
 	model     *kai.Model
 	predictor *kai.Predictor
+	taught    map[canon.Hash]bool // questions
+}
+
+// newDecider answers with a model under a name.
+func newDecider(name string, model *kai.Model, log *slog.Logger) (*decider, error) {
+	d := &decider{name: name, model: model, predictor: model.NewPredictor(), log: log, taught: make(map[canon.Hash]bool)}
+	questions, err := model.Questions()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range questions {
+		d.taught[a.Question.Hash()] = true
+	}
+	return d, nil
 }
 
 type usage struct {
@@ -164,7 +185,7 @@ func (d *decider) decide(body []byte, began time.Time) (decisions, error) {
 		StateHash: state,
 		Routing: routing{
 			Backend: "kai", Checkpoint: d.name, SHA256: d.model.SHA256, Calibration: d.model.Calibration(),
-			Device: d.model.Device().Name(), Trained: d.model.Config.MaxLen, Truncated: []string{}, Reason: "the checkpoint being served",
+			Device: d.model.Device().Name(), Trained: d.model.Config.MaxLen, Truncated: []string{}, Reason: d.reason(row.Asked),
 		},
 	}
 	for i, a := range answers {
@@ -181,6 +202,23 @@ func (d *decider) decide(body []byte, began time.Time) (decisions, error) {
 	}
 	out.LatencyMS = float64(time.Since(began).Microseconds()) / 1000
 	return out, nil
+}
+
+// reason says what answers these questions, and which of them it was not taught.
+func (d *decider) reason(asked []decision.Asked) string {
+	var keys []string
+	for _, a := range asked {
+		if !d.taught[a.Question.Hash()] {
+			keys = append(keys, a.Key)
+		}
+	}
+	switch len(keys) {
+	case 0:
+		return served
+	case len(asked):
+		return untaught
+	}
+	return untaught + ": " + strings.Join(keys, ", ")
 }
 
 // parseQuestions reads the state and questions, and which of them were asked as
@@ -242,6 +280,29 @@ func (d *decider) problem(w http.ResponseWriter, err error) {
 	}
 }
 
+// here answers requests that name this machine alone. A page that a browser shows
+// may reach a loopback address under a name of its own; its Host tells.
+func (d *decider) here() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !loopbackHost(r.Host) {
+			d.problem(w, refuse(http.StatusForbidden, "forbidden", "Host %q is not this machine: ask at localhost or a loopback address", r.Host))
+			return
+		}
+		d.ServeHTTP(w, r)
+	})
+}
+
+// loopbackHost reports whether a Host is localhost or a loopback IP. Only such
+// addresses are listened at.
+func loopbackHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
 // listen serves until ctx ends. It binds loopback addresses only: it
 // authenticates nobody, so what others may ask belongs behind a gateway.
 func (d *decider) listen(ctx context.Context, address string, ready func(net.Addr)) error {
@@ -252,7 +313,7 @@ func (d *decider) listen(ctx context.Context, address string, ready func(net.Add
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	server := &http.Server{Handler: d, ReadTimeout: bodyTime, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelInfo)}
+	server := &http.Server{Handler: d.here(), ReadTimeout: bodyTime, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelInfo)}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Serve(listener) }()
 	ready(listener.Addr())

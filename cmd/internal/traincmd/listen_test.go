@@ -26,19 +26,19 @@ import (
 )
 
 // untaught is a decider with a small model that knows nothing.
-var untaught = sync.OnceValues(func() (*decider, error) {
+var small = sync.OnceValues(func() (*decider, error) {
 	model, _, err := kai.Init(kai.InitConfig{
 		Size: "nano", Texts: []string{"my card was charged twice", "the parcel has not arrived"}, MaxLen: 64,
 	}, cpu.New(2))
 	if err != nil {
 		return nil, err
 	}
-	return &decider{name: "nano", log: slog.New(slog.DiscardHandler), model: model, predictor: model.NewPredictor()}, nil
+	return newDecider("nano", model, slog.New(slog.DiscardHandler))
 })
 
-func newDecider(t *testing.T) *decider {
+func untrained(t *testing.T) *decider {
 	t.Helper()
-	d, err := untaught()
+	d, err := small()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestDecisionsRefuse(t *testing.T) {
 
 		{"over the limit", `{"model":"kai","state":"` + strings.Repeat("s", maxBody) + `","questions":{"q":` + noul + `}}`, 413, "too_large", "bytes"},
 	}
-	d := newDecider(t)
+	d := untrained(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			status, header, body := post(t, d, tt.body)
@@ -152,7 +152,7 @@ func TestDecisionsRefuse(t *testing.T) {
 
 // TestDecisionsRoutes asks for what is not there.
 func TestDecisionsRoutes(t *testing.T) {
-	d := newDecider(t)
+	d := untrained(t)
 	for _, tt := range []struct {
 		method, path string
 		status       int
@@ -171,7 +171,7 @@ func TestDecisionsRoutes(t *testing.T) {
 // TestDecisionsHalfClosed has a caller stop before the end of what it promised,
 // or take too long over it, and still listen: it is not told that all is well.
 func TestDecisionsHalfClosed(t *testing.T) {
-	d := newDecider(t)
+	d := untrained(t)
 	for _, tt := range []struct {
 		err    error
 		status int
@@ -191,7 +191,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 // TestDecisionsAnswer reads each kind of answer: which members it has, and that
 // its numbers are those of a distribution.
 func TestDecisionsAnswer(t *testing.T) {
-	d := newDecider(t)
+	d := untrained(t)
 	out := answered(t, d, asking(`"c":`+queue+`,"n":`+noul+`,"b":{"type":"boolean","instructions":"is it late"},`+
 		`"s":{"type":"score","instructions":"how bad","criteria":["fine","bad","awful"]}`))
 	type answer struct {
@@ -248,6 +248,9 @@ func TestDecisionsAnswer(t *testing.T) {
 		!out.StateHash.Valid() || r.Checkpoint != "nano" || r.SHA256 != d.model.SHA256 || r.Trained != 64 || r.Extrapolated || len(r.Truncated) != 0 {
 		t.Errorf("the answer is %+v", out)
 	}
+	if r.Reason != untaught {
+		t.Errorf("the reason of a checkpoint that was taught nothing is %q", r.Reason)
+	}
 	if long := answered(t, d, strings.Replace(asking(`"n":`+noul), `"kai"`, `"hanzo/kai"`, 1)); long.Model != "hanzo/kai" {
 		t.Errorf("asked as hanzo/kai, %s answered", long.Model)
 	}
@@ -256,7 +259,7 @@ func TestDecisionsAnswer(t *testing.T) {
 // TestDecisionsAnyOrder lists options and questions in other orders, and expects
 // the same bits.
 func TestDecisionsAnyOrder(t *testing.T) {
-	d := newDecider(t)
+	d := untrained(t)
 	orders := []string{
 		`"c":{"type":"choice","instructions":"which","criteria":{"a":"first","b":"second","c":"third"}},"n":` + noul,
 		`"n":` + noul + `,"c":{"criteria":{"c":"third","a":"first","b":"second"},"instructions":"which","type":"choice"}`,
@@ -281,7 +284,7 @@ func TestDecisionsAnyOrder(t *testing.T) {
 
 // TestDecisionsMany asks the most questions that one request may.
 func TestDecisionsMany(t *testing.T) {
-	if out := answered(t, newDecider(t), asking(nouls(100))); len(out.Answers) != 100 {
+	if out := answered(t, untrained(t), asking(nouls(100))); len(out.Answers) != 100 {
 		t.Errorf("100 questions have %d answers", len(out.Answers))
 	}
 }
@@ -289,7 +292,7 @@ func TestDecisionsMany(t *testing.T) {
 // TestDecisionsLongState asks about 10 MB, of which the model reads the beginning
 // and says so.
 func TestDecisionsLongState(t *testing.T) {
-	d := newDecider(t)
+	d := untrained(t)
 	long := strings.Repeat("the parcel is late ", 10<<20/19)
 	out := answered(t, d, `{"model":"kai","state":"`+long+`","questions":{"n":`+noul+`}}`)
 	if diff := cmp.Diff([]string{"n"}, out.Routing.Truncated); diff != "" {
@@ -306,7 +309,7 @@ func TestDecisionsLongState(t *testing.T) {
 
 // TestListen binds where only this machine can ask, answers, and stops when told.
 func TestListen(t *testing.T) {
-	d := newDecider(t)
+	d := untrained(t)
 	for _, address := range []string{"8080", "0.0.0.0:0", ":0", "192.0.2.1:80", "example.com:80", "[::]:0"} {
 		err := d.listen(t.Context(), address, func(net.Addr) { t.Errorf("%s is served", address) })
 		if term.StatusOf(err) != term.Usage || !strings.Contains(err.Error(), "--listen "+address) {
@@ -331,6 +334,24 @@ func TestListen(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		t.Errorf("status %d", resp.StatusCode)
+	}
+	for host, want := range map[string]int{
+		"localhost": 200, "LOCALHOST:80": 200, "127.0.0.2:1": 200, "[::1]:8080": 200, "[::1]": 200, at.String(): 200,
+		"evil.example": 403, "evil.example:8080": 403, "127.0.0.1.evil.example": 403, "192.0.2.1": 403, "localhost.evil.example": 403,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.String()+"/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("Host %s: status %d, want %d", host, resp.StatusCode, want)
+		}
 	}
 	stop()
 	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {

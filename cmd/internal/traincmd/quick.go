@@ -29,7 +29,7 @@ func (q *quick) flag(flags *flag.FlagSet) {
 	flags.StringVar(&q.base, "base", "", "start from the checkpoint in this `folder`")
 	flags.StringVar(&q.encoder, "encoder", "", "start from a new checkpoint over the encoder in this `folder`")
 	flags.StringVar(&q.mode, "mode", "readout", "readout: a small head over the frozen base, seconds; full: everything")
-	flags.IntVar(&q.epochs, "epochs", 0, "passes over the rows; 0 is the mode's default")
+	term.Natural(flags, &q.epochs, "epochs", "pass this `number` of times over the rows; 0 is the mode's default")
 	flags.Uint64Var(&q.seed, "seed", 1, "the `number` that the order of the rows and new weights come from")
 }
 
