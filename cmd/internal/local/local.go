@@ -5,7 +5,6 @@ package local
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -65,9 +64,6 @@ func OpenRun(s *spool.Spool, run string) (Run, error) {
 	log, err := s.Create(run)
 	if errors.Is(err, spool.ErrExists) {
 		log, err = s.Resume(run)
-	}
-	if errors.Is(err, spool.ErrLocked) {
-		err = fmt.Errorf("%w; wait for it, or choose another --run", err)
 	}
 	return Run{s, log}, err
 }

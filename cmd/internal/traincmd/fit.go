@@ -221,7 +221,7 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 	if err != nil {
 		return err
 	}
-	stop := sendAside(ctx, s, f.streams.Err)
+	stop := sendAside(ctx, s, f.run, f.streams.Err)
 	defer stop()
 	address, err := trainer.PutCheckpoint(s, base, "train init")
 	if err != nil {

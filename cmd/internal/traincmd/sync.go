@@ -6,7 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
+	"io/fs"
+	"time"
 
 	"github.com/hanzoai/link/cmd/internal/local"
 	"github.com/hanzoai/link/cmd/internal/term"
@@ -26,14 +27,22 @@ datasets, gates and events; what was acknowledged is not sent again. A refusal
 stops the run it concerns and no other. Until the server answers, sync waits and
 tries again: Ctrl-C stops it and loses nothing.
 
+A record belongs to the control plane it was first sent to, and another is refused,
+because what was acknowledged is not there. --again forgets that and sends all of it
+to the one at $HANZO_API.
+
 --check sends nothing: it compares the server's view of every run with what its
 log here adds up to.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		var r local.Record
 		r.Flag(flags)
 		check := flags.Bool("check", false, "compare and send nothing")
+		again := flags.Bool("again", false, "forget what was acknowledged and send everything")
 		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
+			if *check && *again {
+				return term.Usagef("--check sends nothing and --again everything: give one of them")
+			}
 			if len(args) > 0 {
 				return term.Usagef("sync takes no arguments: it sends the whole spool")
 			}
@@ -48,7 +57,10 @@ log here adds up to.`,
 			if *check {
 				return compare(ctx, streams, s, client, *asJSON)
 			}
-			report, err := upload.New(upload.Config{Spool: s, Client: client, Log: slog.New(slog.NewTextHandler(streams.Err, nil))}).Drain(ctx)
+			waiting := func(d time.Duration, err error) {
+				fmt.Fprintf(streams.Err, "waiting %v for the control plane: %v\n", d.Round(100*time.Millisecond), err)
+			}
+			report, err := upload.New(upload.Config{Spool: s, Client: client, Again: *again, Waiting: waiting}).Drain(ctx)
 			if err := showSync(streams.Out, s, report, *asJSON); err != nil {
 				return err
 			}
@@ -133,25 +145,54 @@ func compare(ctx context.Context, streams term.IO, s *spool.Spool, client *api.C
 }
 
 // sendAside sends the spool while something else is done, when a control plane
-// is named. The stop it returns never waits for the network.
-func sendAside(ctx context.Context, s *spool.Spool, w io.Writer) (stop func()) {
+// is named. The stop it returns says what of run is not there yet, and never waits
+// for the network.
+func sendAside(ctx context.Context, s *spool.Spool, run string, w io.Writer) (stop func()) {
 	client, err := api.FromEnvironment()
-	if err != nil {
-		if !errors.Is(err, api.ErrNoServer) {
-			fmt.Fprintf(w, "nothing is sent on the side: %v\n", err)
-		}
+	if errors.Is(err, api.ErrNoServer) {
 		return func() {}
 	}
+	if err != nil {
+		return func() { showLeft(w, s, run, err) }
+	}
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan upload.Report, 1)
+	done := make(chan func(), 1)
 	uploader := upload.New(upload.Config{Spool: s, Client: client})
-	go func() { done <- uploader.Run(ctx) }()
+	go func() {
+		report, err := uploader.Run(ctx)
+		done <- func() {
+			for _, x := range report.Refused {
+				fmt.Fprintf(w, "refused: %s\n", x)
+			}
+			showLeft(w, s, run, err)
+		}
+	}()
 	return func() {
 		cancel()
-		for _, x := range (<-done).Refused {
-			fmt.Fprintf(w, "the control plane refused %s\n", x)
-		}
+		(<-done)()
 	}
+}
+
+// showLeft says in one line what the control plane has not acknowledged of run, and
+// what kept it from that.
+func showLeft(w io.Writer, s *spool.Spool, run string, trouble error) {
+	events, artifacts, err := upload.Left(s, run)
+	if errors.Is(err, fs.ErrNotExist) {
+		return // it ended before its run began
+	}
+	if err != nil {
+		fmt.Fprintf(w, "run %s: what of it is acknowledged cannot be read: %v\n", run, err)
+		return
+	}
+	because := ""
+	if trouble != nil {
+		because = fmt.Sprintf(" (the last error: %v)", trouble)
+	}
+	if events == 0 && artifacts == 0 {
+		fmt.Fprintf(w, "run %s: all of it is acknowledged%s\n", run, because)
+		return
+	}
+	fmt.Fprintf(w, "run %s: %d events and %d artifacts are not acknowledged yet; train sync sends them%s\n", run, events, artifacts, because)
 }
 
 var cancelCommand = term.Command{
