@@ -61,6 +61,10 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			if err != nil {
 				return term.Refuse(err)
 			}
+			only := term.List(*suites)
+			if err := trainer.EvaluateSuites(build, only); err != nil {
+				return term.Exit(term.Refused, err)
+			}
 			s, err := record.Open()
 			if err != nil {
 				return err
@@ -69,19 +73,9 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			if err != nil {
 				return err
 			}
-			only := term.List(*suites)
 			if *run == "" {
-				id, err := trainer.BaselineRun(subject, build)
-				if err != nil {
+				if *run, err = evalRun(subject, build, only); err != nil {
 					return err
-				}
-				*run = id
-				if only != nil {
-					h, err := canon.Of(append([]string{id}, only...))
-					if err != nil {
-						return err
-					}
-					*run = "eval_" + h.Hex()[:16]
 				}
 			}
 			rec, err := local.OpenRun(s, *run)
@@ -106,6 +100,20 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			return showEvaluated(streams.Out, out, *asJSON)
 		}
 	},
+}
+
+// evalRun is the run in which a checkpoint answers these suites of a build: the
+// same command goes on with it.
+func evalRun(subject canon.SHA256, build *data.Build, suites []string) (string, error) {
+	all, err := trainer.BaselineRun(subject, build)
+	if err != nil {
+		return "", err
+	}
+	h, err := canon.Of(append([]string{all}, suites...))
+	if err != nil {
+		return "", err
+	}
+	return "eval_" + h.Hex()[:16], nil
 }
 
 func showEvaluated(w io.Writer, out trainer.Evaluated, asJSON bool) error {
@@ -302,6 +310,7 @@ var reportCommand = term.Command{
 		var record local.Record
 		record.Flag(flags)
 		baseline := flags.String("baseline", "", "compare with this `run`; default the gate's baseline")
+		asJSON := term.AsJSON(flags)
 		return func(_ context.Context, streams term.IO, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
 				return term.Usagef("expected a run, and where to write: got %d arguments", len(args))
@@ -324,6 +333,9 @@ var reportCommand = term.Command{
 			}
 			if err := durable.WriteFile(filepath.Clean(name), page.Bytes(), 0o644); err != nil {
 				return err
+			}
+			if *asJSON {
+				return term.PrintJSON(streams.Out, map[string]string{"run": args[0], "report": name})
 			}
 			fmt.Fprintln(streams.Out, name)
 			return nil

@@ -64,7 +64,8 @@ func TestMistakes(t *testing.T) {
 		{"eval new", term.Usage, []string{"a checkpoint and a build"}},
 		{"eval nowhere " + build, term.Usage, []string{"nowhere", "train init"}},
 		{"eval new nowhere", term.Refused, []string{"nowhere", "build"}},
-		{"eval new " + build + " --suites nothing", term.Failed, []string{"nothing", build}},
+		{"eval new " + build + " --suites nothing --run ev1", term.Refused, []string{"nothing", build}},
+		{"gate ev1", term.Failed, []string{"ev1"}}, // the mistake before made none
 		{"eval new " + build + " --run ../x", term.Failed, []string{"../x"}},
 		{"gate", term.Usage, []string{"a run or a gate file"}},
 		{"gate nowhere", term.Failed, []string{"nowhere"}},
@@ -107,7 +108,7 @@ func TestEval(t *testing.T) {
 	if outs[0] != outs[1] {
 		t.Errorf("evaluated again it is\n%s, was\n%s", outs[1], outs[0])
 	}
-	run := regexp.MustCompile(`"run":"([^"]+)"`).FindStringSubmatch(outs[0])[1]
+	run := regexp.MustCompile(`"run":"(eval_[^"]+)"`).FindStringSubmatch(outs[0])[1]
 
 	// A run that named no gate is judged by none chosen afterwards.
 	if status, out := types(t.Context(), Program(), "gate "+run); status != term.Usage || !strings.Contains(out, "named no gate") {
@@ -115,6 +116,9 @@ func TestEval(t *testing.T) {
 	}
 	if status, out := types(t.Context(), Program(), "report "+run+" page.html"); status != term.OK {
 		t.Errorf("report: status %d: %s", status, out)
+	}
+	if status, out := types(t.Context(), Program(), "report "+run+" page.html --json"); status != term.OK || out != `{"report":"page.html","run":"`+run+"\"}\n" {
+		t.Errorf("report --json: status %d: %s", status, out)
 	}
 	if page, err := os.ReadFile("page.html"); err != nil || !bytes.Contains(page, []byte("<h2>desk</h2>")) {
 		t.Errorf("the page: %v, %.200s", err, page)
