@@ -98,11 +98,14 @@ func TestServe(t *testing.T) {
 
 	// A second org's token works at once, and its file is private too.
 	var out bytes.Buffer
-	status := program.Main(t.Context(), []string{"token", "--data", data, "--org", "globex"}, term.IO{Out: &out, Err: &out})
+	status := program.Main(t.Context(), []string{"token", "--data", data, "--org", "globex", "--json"}, term.IO{Out: &out, Err: &out})
 	if status != term.OK {
 		t.Fatalf("token: %d %s", status, out.Bytes())
 	}
 	file := filepath.Join(data, "token-globex")
+	if want := `{"file":"` + file + `","org":"globex"}` + "\n"; out.String() != want {
+		t.Errorf("token --json prints %s, want %s", out.Bytes(), want)
+	}
 	second := &api.Client{Base: c.url, Token: api.TokenFile(file)}
 	if id, err := second.Whoami(t.Context()); err != nil || id.Owner != "globex" {
 		t.Errorf("Whoami of the second org = %+v, %v", id, err)
@@ -147,6 +150,20 @@ func TestUsage(t *testing.T) {
 		cancel() // should it serve after all, it stops at once
 		if status := program.Main(ctx, args, term.IO{Out: &out, Err: &out}); status != term.Usage {
 			t.Errorf("%v: %d %s", args, status, out.Bytes())
+		}
+	}
+}
+
+// TestTokenOfNoPlane names a folder that is none: nothing is made there.
+func TestTokenOfNoPlane(t *testing.T) {
+	for _, data := range []string{t.TempDir(), filepath.Join(t.TempDir(), "typo")} {
+		var out bytes.Buffer
+		status := program.Main(t.Context(), []string{"token", "--org", "globex", "--data", data}, term.IO{Out: &out, Err: &out})
+		if status != term.Usage || !strings.Contains(out.String(), data+" holds no control plane") {
+			t.Errorf("%s: %d %s", data, status, out.Bytes())
+		}
+		if left, _ := os.ReadDir(data); len(left) != 0 {
+			t.Errorf("%s holds %v", data, left)
 		}
 	}
 }

@@ -23,6 +23,7 @@ file's name. It may run while the server does: the token works at once.`,
 		data := flags.String("data", "", "`folder` of the control plane (default ~/.hanzo/cloud)")
 		org := flags.String("org", "", "`name` of the org")
 		out := flags.String("out", "", "`file` to write (default token-<org> in the folder)")
+		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) > 0 || *org == "" {
 				return term.Usagef("token wants --org NAME and no arguments")
@@ -33,6 +34,10 @@ file's name. It may run while the server does: the token works at once.`,
 			folder, err := dataFolder(*data)
 			if err != nil {
 				return err
+			}
+			// Opening would make a plane that nobody serves.
+			if _, err := os.Stat(filepath.Join(folder, "control.db")); errors.Is(err, fs.ErrNotExist) {
+				return term.Usagef("%s holds no control plane: hanzo-cloud serve --data %s makes one, or name another with --data", folder, folder)
 			}
 			file := *out
 			if file == "" {
@@ -50,6 +55,9 @@ file's name. It may run while the server does: the token works at once.`,
 			defer tokens.Close()
 			if _, err := makeToken(ctx, tokens, file, *org); err != nil {
 				return err
+			}
+			if *asJSON {
+				return term.PrintJSON(streams.Out, map[string]string{"org": *org, "file": file})
 			}
 			fmt.Fprintf(streams.Out, "token of org %s in %s\n", *org, file)
 			return nil
