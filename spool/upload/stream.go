@@ -78,7 +78,7 @@ func (u *Uploader) sendEvents(ctx context.Context, s *stream, n int) error {
 			sent = min(p.Batch.Accepted+p.Batch.Duplicate, uint64(n))
 		}
 		if p.Code == api.SeqGap {
-			err = fmt.Errorf("%w; the server acknowledged this run up to seq %d and does not hold that now: was its data replaced? Delete runs/%s.ack in %s to send all of it again", err, s.acked, s.run, u.spool.Dir())
+			err = fmt.Errorf("%w; the server acknowledged this run up to seq %d and does not hold that now: was its data replaced? train sync --again sends all of the spool again", err, s.acked)
 		}
 	} else if err != nil {
 		return err

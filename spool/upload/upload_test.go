@@ -615,8 +615,8 @@ func TestServerLost(t *testing.T) {
 	})
 	u, _ = c.uploader(s)
 	report, err := u.Drain(t.Context())
-	if err != nil || len(report.Refused) != 1 || !strings.Contains(report.Refused[0].String(), "run.ack") {
-		t.Errorf("Drain = %+v, %v, want what to do about run.ack", report, err)
+	if err != nil || len(report.Refused) != 1 || !strings.Contains(report.Refused[0].String(), "--again") {
+		t.Errorf("Drain = %+v, %v, want what to do", report, err)
 	}
 	found, err := Check(t.Context(), s, c.client())
 	if err != nil || len(found) != 1 || found[0].Server != "nothing" {
