@@ -61,7 +61,7 @@ log here adds up to.`,
 				fmt.Fprintf(streams.Err, "waiting %v for the control plane: %v\n", d.Round(100*time.Millisecond), err)
 			}
 			report, err := upload.New(upload.Config{Spool: s, Client: client, Again: *again, Waiting: waiting}).Drain(ctx)
-			if err := showSync(streams.Out, s, report, *asJSON); err != nil {
+			if err := showSync(streams.Out, s, report, err == nil, *asJSON); err != nil {
 				return err
 			}
 			switch {
@@ -77,7 +77,9 @@ log here adds up to.`,
 	},
 }
 
-func showSync(w io.Writer, s *spool.Spool, r upload.Report, asJSON bool) error {
+// showSync prints what was sent and refused; that nothing was sent is news only when
+// sync ended by itself.
+func showSync(w io.Writer, s *spool.Spool, r upload.Report, ended, asJSON bool) error {
 	if asJSON {
 		type refusal struct {
 			Subject string `json:"subject"`
@@ -99,7 +101,9 @@ func showSync(w io.Writer, s *spool.Spool, r upload.Report, asJSON bool) error {
 	for _, x := range r.Refused {
 		fmt.Fprintf(w, "refused: %s\n", x)
 	}
-	fmt.Fprintf(w, "%s: sent %d artifacts, %d datasets, %d gates, %d events\n", s.Dir(), r.Artifacts, r.Datasets, r.Gates, r.Events)
+	if ended || r.Artifacts+r.Datasets+r.Gates+r.Events > 0 {
+		fmt.Fprintf(w, "%s: sent %d artifacts, %d datasets, %d gates, %d events\n", s.Dir(), r.Artifacts, r.Datasets, r.Gates, r.Events)
+	}
 	return nil
 }
 
