@@ -205,6 +205,7 @@ var cancelCommand = term.Command{
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		var r local.Record
 		r.Flag(flags)
+		asJSON := term.AsJSON(flags)
 		return func(_ context.Context, streams term.IO, args []string) error {
 			run, err := term.One(args, "the run to cancel")
 			if err != nil {
@@ -225,6 +226,13 @@ var cancelCommand = term.Command{
 			}
 			if _, err := log.Append(event.RunCompleted{Status: event.Cancelled, Steps: view.Steps, Tokens: view.Tokens, Batches: view.Steps}); err != nil {
 				return err
+			}
+			if *asJSON {
+				return term.PrintJSON(streams.Out, struct {
+					Run    string          `json:"run"`
+					Status event.RunStatus `json:"status"`
+					Steps  uint64          `json:"steps"`
+				}{run, event.Cancelled, view.Steps})
 			}
 			fmt.Fprintf(streams.Out, "run %s is cancelled after step %d\n", run, view.Steps)
 			return nil
