@@ -257,7 +257,7 @@ func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
 // `"a";"b"` is no field.
 func (t table) quoting(err error) error {
 	if t.delimiter == ',' && (errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote)) {
-		return fmt.Errorf("%w (where fields are not separated by commas, name what does it: --delimiter ';', or a take's delimiter)", err)
+		return fmt.Errorf("%w (if something else than a comma separates the fields, name it: --delimiter ';', or a take's delimiter)", err)
 	}
 	return err
 }
