@@ -39,6 +39,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 
@@ -157,6 +158,8 @@ func (q Question) check() error {
 		return fmt.Errorf("instructions are %d bytes; at most %d", len(q.Instructions), MaxInstructions)
 	case strings.ContainsRune(q.Instructions, 0):
 		return errors.New("instructions contain NUL")
+	case !utf8.ValidString(q.Instructions):
+		return errors.New("instructions are not UTF-8")
 	case len(q.Options) < 2:
 		return fmt.Errorf("criteria has %d options; a %s needs at least 2", len(q.Options), q.Type)
 	case len(q.Options) > MaxOptions:
@@ -171,6 +174,8 @@ func (q Question) check() error {
 			return fmt.Errorf("option %d (%.40q…) is %d bytes; at most %d", i+1, o.Text, len(o.Text), MaxOptionText)
 		case strings.ContainsRune(o.Text, 0):
 			return fmt.Errorf("option %d (%.40q) contains NUL", i+1, o.Text)
+		case !utf8.ValidString(o.Text):
+			return fmt.Errorf("option %d (%.40q) is not UTF-8", i+1, o.Text)
 		}
 		if first, ok := seen[o.Text]; ok {
 			return fmt.Errorf("options %d and %d are both %q after trimming; options must differ", first+1, i+1, o.Text)

@@ -231,3 +231,15 @@ func TestPublished(t *testing.T) {
 		}
 	}
 }
+
+// TestNewRefusesBytes refuses what no JSON could say: a question has a hash.
+func TestNewRefusesBytes(t *testing.T) {
+	for want, q := range map[string]struct{ instructions, label string }{
+		"instructions are not UTF-8":         {"a\xff", "x"},
+		"option 1 (\"a\\xff\") is not UTF-8": {"which", "a\xff"},
+	} {
+		if _, err := New(Choice, q.instructions, []Criterion{{Label: q.label}, {Label: "b"}}); err == nil || err.Error() != want {
+			t.Errorf("New(%q, %q): %v, want %s", q.instructions, q.label, err, want)
+		}
+	}
+}

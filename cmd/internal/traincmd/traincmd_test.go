@@ -99,6 +99,8 @@ func TestMistakes(t *testing.T) {
 		{"ask new --request - --type noul", term.Usage, []string{"--request", "--type"}},
 		{"ask new hello --taught", term.Usage, []string{"--taught", "hello"}},
 		{"ask new --instructions why --type noul \xff", term.Usage, []string{"UTF-8"}},
+		{"ask new hello --type noul --instructions \xff", term.Usage, []string{"instructions are not UTF-8"}},
+		{"ask new hello --instructions which --options \xff,b", term.Usage, []string{"option 1", "not UTF-8"}},
 		{"ask new hello --threads -1", term.Usage, []string{"threads", "0 or more"}},
 		{"fit desk.csv --label queue --base new --epochs -1", term.Usage, []string{"epochs", "0 or more"}},
 		{"data import desk.csv --label queue --max-len -1", term.Usage, []string{"max-len", "0 or more"}},
