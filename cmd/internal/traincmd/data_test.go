@@ -79,3 +79,18 @@ func TestStageJSON(t *testing.T) {
 		t.Errorf("%s has names of Go", out)
 	}
 }
+
+// TestFitTooFew refuses rows that cannot be graded before a run is begun.
+func TestFitTooFew(t *testing.T) {
+	s := newShell(t)
+	if err := os.WriteFile("few.csv", []byte("text,queue\nthe same,billing\nthe same,delivery\nthe same,billing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status, out := s.types(t.Context(), "fit few.csv --label queue --base new --run few")
+	if status != term.Refused || !strings.Contains(out, "of its 3 rows") || !strings.Contains(out, "--split") {
+		t.Errorf("status %d: %s", status, out)
+	}
+	if _, err := os.Stat("runs"); err == nil {
+		t.Error("a run was begun")
+	}
+}
