@@ -359,12 +359,13 @@ func (f *fit) step(n int) error {
 	return nil
 }
 
-// rates are a step's learning rates, counted from 1.
+// rates are a step's learning rates, counted from 1. A readout's is constant, and
+// it trains no encoder, whatever the stage says of one.
 func (f *fit) rates(step int) rates {
-	r := 1.0
-	if f.Stage.Mode() == Full {
-		r = Span(f.set.plan.Steps(), f.Stage.Warmup, f.Stage.Cool).Rate(step - 1)
+	if f.Stage.Mode() == Readout {
+		return rates{head: float32(f.Stage.LRHead)}
 	}
+	r := Span(f.set.plan.Steps(), f.Stage.Warmup, f.Stage.Cool).Rate(step - 1)
 	return rates{float32(f.Stage.LREncoder * r), float32(f.Stage.LRHead * r)}
 }
 

@@ -511,9 +511,14 @@ func TestBaseline(t *testing.T) {
 func TestReadout(t *testing.T) {
 	w := newWorld(t, func(stage map[string]any) {
 		modes[Readout](stage)
-		stage["epochs"], stage["patience"], stage["lr_head"] = 60, 3, 1e-1
+		stage["epochs"], stage["patience"], stage["lr_head"], stage["lr_encoder"] = 60, 3, 0.125, 1e-3
 	})
 	m, c := w.start(t)
+	c.Progress = func(p Progress) {
+		if p.Phase == Training && p.LR != 0.125 {
+			t.Errorf("step %d is recorded with the rate %v, want the head's: no encoder is trained", p.Step, p.LR)
+		}
+	}
 	r, err := Fit(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

@@ -412,7 +412,14 @@ func (s *Stage) checkNumbers() error {
 	if size < 1 {
 		return fmt.Errorf("%s: %d: a step needs at least 1", name, size)
 	}
-	if s.LREncoder == 0 && s.LRHead == 0 {
+	switch {
+	case s.TopK == 1:
+		return errors.New("top_k: 1 leaves nothing to choose from: want at least 2, or 0 for the base's")
+	case s.MaxLen > 0 && s.MaxLen < 8:
+		return fmt.Errorf("max_len: %d holds no question: want at least 8, or 0 for the base's", s.MaxLen)
+	case s.LRHead == 0 && s.Mode() == Readout:
+		return errors.New("lr_head: nothing is trained: a readout's learning rate is 0")
+	case s.LREncoder == 0 && s.LRHead == 0:
 		return errors.New("lr_head: nothing is trained: both learning rates are 0")
 	}
 	return nil
