@@ -12,8 +12,8 @@ import (
 	"github.com/hanzoai/link/trainer/kai"
 )
 
-// ErrNotFinite is a probability that is NaN or infinite: the model's weights are
-// not usable. The error names the item and the question.
+// ErrNotFinite is a probability or a logit that is NaN or infinite: the model's
+// weights are not usable. The error says of which question.
 var ErrNotFinite = errors.New("not finite")
 
 // Result is a model's answers to one dataset.

@@ -30,7 +30,7 @@ type Held struct {
 	Logits, Target []float64
 }
 
-// Calibration is what [Fit] found. Its JSON is a part of kai.json.
+// Calibration is what [FitTemperatures] found. Its JSON is a part of kai.json.
 type Calibration struct {
 	ID      string            `json:"id"`    // "cal_" and 16 hex of the rest
 	Split   string            `json:"split"` // which rows it was fitted on
@@ -53,7 +53,8 @@ type Bucket struct {
 // are rounded to 1e-4, which is finer than any such sample supports and keeps
 // them equal on machines whose exp differs in the last bit.
 //
-// The result does not depend on the order of held.
+// The result does not depend on the order of held. A logit that is NaN or +Inf is
+// [ErrNotFinite].
 func FitTemperatures(split string, held []Held) (Calibration, error) {
 	byBucket, byType := map[string][]Held{}, map[string][]Held{}
 	for i, h := range held {
@@ -62,7 +63,7 @@ func FitTemperatures(split string, held []Held) (Calibration, error) {
 		}
 		for _, z := range h.Logits {
 			if math.IsNaN(z) || math.IsInf(z, 1) {
-				return Calibration{}, fmt.Errorf("eval: calibration row %d has a logit that is %v", i, z)
+				return Calibration{}, fmt.Errorf("eval: calibration row %d has a logit that is %v: %w", i, z, ErrNotFinite)
 			}
 		}
 		byBucket[h.Bucket] = append(byBucket[h.Bucket], h)
