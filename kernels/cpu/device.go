@@ -18,7 +18,8 @@ import (
 )
 
 // Device is the processor. It keeps packing buffers for the largest operation it
-// has seen: about a megabyte a thread, and a copy of the largest weight.
+// has seen: about a megabyte a thread, and of the largest right side of a product
+// as much as is packed at a time, up to 512 values a line.
 type Device struct {
 	table   *table
 	workers []worker
