@@ -72,7 +72,7 @@ func softmaxBackAVX512(s *float32, dp *float32, n int, top float32, scale float3
 //go:noescape
 func ropeAVX512(a *float32, b *float32, c *float32, s *float32, n int)
 
-// normGrad equals normGradScalar of dgamma.
+// normGrad equals normGradScalar.
 //
 //go:noescape
 func normGradAVX512(dgamma *float32, dy *float32, x *float32, n int, mean float32, rstd float32)

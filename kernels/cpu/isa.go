@@ -34,7 +34,7 @@ type table struct {
 	sumSquares  func(x []float32) float64
 	norm        func(y, x, gamma, beta []float32, eps float32) (mean, rstd float32)
 	normBack    func(dx, dy, x, gamma []float32, mean, rstd float32, add bool)
-	normGrad    func(dgamma, dbeta, dy, x []float32, mean, rstd float32)
+	normGrad    func(dgamma, dy, x []float32, mean, rstd float32)
 	gelu        func(y, x []float32)
 	geluBack    func(dx, dy, x []float32)
 	geglu       func(y, a, b []float32)

@@ -122,9 +122,8 @@ func (c *code) table() table {
 		normBack: func(dx, dy, x, gamma []float32, mean, rstd float32, add bool) {
 			c.normBack(first(dx), first(dy), first(x), first(gamma), len(x), mean, rstd, add)
 		},
-		normGrad: func(dgamma, dbeta, dy, x []float32, mean, rstd float32) {
+		normGrad: func(dgamma, dy, x []float32, mean, rstd float32) {
 			c.normGrad(first(dgamma), first(dy), first(x), len(dgamma), mean, rstd)
-			c.add(first(dbeta), first(dbeta), first(dy), len(dbeta))
 		},
 		gelu:     func(y, x []float32) { c.gelu(first(y), first(x), len(x)) },
 		geluBack: func(dx, dy, x []float32) { c.geluBack(first(dx), first(dy), first(x), len(x)) },

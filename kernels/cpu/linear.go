@@ -111,7 +111,7 @@ func (d *Device) LayerNormBack(dx kernels.Mem, dgamma, dbeta *kernels.Grad, dy, 
 	if dgamma != nil {
 		needGrad("LayerNormBack dgamma", dgamma, n)
 		d.sums(dgamma, t, n, normCost, func(w *worker, i, from, to int) {
-			w.t.normGrad(dgamma.Open.Host[from:to], nil, dy.Host[i*n+from:i*n+to], x.Host[i*n+from:i*n+to], stats.Host[2*i], stats.Host[2*i+1])
+			w.t.normGrad(dgamma.Open.Host[from:to], dy.Host[i*n+from:i*n+to], x.Host[i*n+from:i*n+to], stats.Host[2*i], stats.Host[2*i+1])
 		})
 	}
 	if dbeta != nil {

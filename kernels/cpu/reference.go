@@ -171,7 +171,7 @@ func (Reference) LayerNormBack(dx kernels.Mem, dgamma, dbeta *kernels.Grad, dy, 
 				clear(dgamma.Open.Host)
 			}
 			for i := from; i < to; i++ {
-				normGradScalar(dgamma.Open.Host, nil, row(dy, i), row(x, i), stats.Host[2*i], stats.Host[2*i+1])
+				normGradScalar(dgamma.Open.Host, row(dy, i), row(x, i), stats.Host[2*i], stats.Host[2*i+1])
 			}
 		})
 	}

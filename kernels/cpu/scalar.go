@@ -131,14 +131,10 @@ func normBackScalar(dx, dy, x, gamma []float32, mean, rstd float32, add bool) {
 	}
 }
 
-// normGradScalar continues the chains of dgamma and dbeta, either of which may
-// be nil, with one row.
-func normGradScalar(dgamma, dbeta, dy, x []float32, mean, rstd float32) {
+// normGradScalar continues the chains of dgamma with one row.
+func normGradScalar(dgamma, dy, x []float32, mean, rstd float32) {
 	for i := range dgamma {
 		dgamma[i] = fma(dy[i], float32((x[i]-mean)*rstd), dgamma[i])
-	}
-	for i := range dbeta {
-		dbeta[i] += dy[i]
 	}
 }
 

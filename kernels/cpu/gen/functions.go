@@ -217,7 +217,7 @@ func (s *set) elementwise() {
 	})
 	finish()
 
-	s.begin("normGrad", "dgamma, dy, x *float32, n int, mean, rstd float32)", "normGrad equals normGradScalar of dgamma.")
+	s.begin("normGrad", "dgamma, dy, x *float32, n int, mean, rstd float32)", "normGrad equals normGradScalar.")
 	p = pointers("dgamma", "dy", "x")
 	mean, rstd := s.broadcast("mean"), s.broadcast("rstd")
 	s.each(length("n"), false, p, func(l lot, _, d int) {
