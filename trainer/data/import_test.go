@@ -186,6 +186,11 @@ func TestImportQuestions(t *testing.T) {
 			"noul question: is it spam", []string{"false: no, the statement does not hold", "true: yes, the statement holds"}, [][]float64{{0, 1}, {1, 0}},
 		},
 		{
+			"noul of a label, described", `{"text":"a","label":"spam"}` + "\n" + `{"text":"c","label":"ham"}`,
+			ImportConfig{Type: decision.Noul, Positive: "spam", Criteria: canon.Raw(`{"true":"an advertisement"}`)},
+			"noul question: is it label", []string{"false: no, the statement does not hold", "true: an advertisement"}, [][]float64{{0, 1}, {1, 0}},
+		},
+		{
 			"target by label", `{"text":"a","p":{"x":0.25,"y":0.75}}` + "\n" + `{"text":"c","p":{"x":1}}`,
 			ImportConfig{Target: "p"},
 			"choice question: which p", []string{"x", "y"}, [][]float64{{0.25, 0.75}, {1, 0}},

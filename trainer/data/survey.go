@@ -61,7 +61,7 @@ func (s *survey) read(t table, cfg *ImportConfig) error {
 		if cfg.Target != "" {
 			column = cfg.Target
 		}
-		if c, ok, err := l.cell(column); ok && err == nil && cfg.Criteria == nil {
+		if c, ok, err := l.cell(column); ok && err == nil && (cfg.Criteria == nil || cfg.Positive != "") {
 			labelsIn(cfg, c, s.labels)
 			if len(s.labels) > decision.MaxOptions {
 				return fmt.Errorf("%s has more than %d different values; is it the label?", column, decision.MaxOptions)
