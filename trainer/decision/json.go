@@ -46,18 +46,10 @@ func rendered(raw canon.Raw) (string, error) {
 	return string(b), err
 }
 
-// quote writes s as canonical JSON. s is UTF-8, having been read from JSON.
-func quote(s string) []byte {
+// quote writes a string or a list of them as canonical JSON. They are UTF-8,
+// having been read from JSON.
+func quote[S string | []string](s S) []byte {
 	b, err := canon.Marshal(s)
-	if err != nil {
-		panic("decision: writing a string that was read: " + err.Error())
-	}
-	return b
-}
-
-// quoteAll writes a list of strings as canonical JSON.
-func quoteAll(list []string) []byte {
-	b, err := canon.Marshal(list)
 	if err != nil {
 		panic("decision: writing strings that were read: " + err.Error())
 	}

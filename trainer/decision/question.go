@@ -212,7 +212,7 @@ func ParseQuestion(raw canon.Raw) (Question, error) {
 		case "criteria":
 			criteria = m.Value
 		default:
-			err = fmt.Errorf("is not a member of a question; type, instructions and criteria are")
+			err = errors.New("is not a member of a question; type, instructions and criteria are")
 		}
 		if err != nil {
 			return Question{}, fmt.Errorf("question: %s: %w", m.Name, err)
@@ -406,13 +406,13 @@ func (q Question) JSON() (raw canon.Raw, order []int) {
 	var criteria canon.Raw
 	switch {
 	case q.Type == Choice && !q.described():
-		criteria = quoteAll(q.Labels())
+		criteria = quote(q.Labels())
 	case q.Type == Score:
 		levels := make([]string, len(q.Options))
 		for i, o := range q.Options {
 			levels[i] = strings.TrimPrefix(o.Text, "level "+o.Key+": ")
 		}
-		criteria = quoteAll(levels)
+		criteria = quote(levels)
 	default:
 		slices.SortFunc(order, func(a, b int) int { return strings.Compare(q.Options[a].Key, q.Options[b].Key) })
 		described := newObject()

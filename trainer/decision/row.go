@@ -53,11 +53,13 @@ func CheckTarget(target []float64, n int) error {
 // value is ready; it is used by one goroutine.
 type Reader struct {
 	sets map[string][]Asked // by the bytes of the questions member; Target nil
+	held int                // bytes of its keys
 }
 
-// maxSets bounds what a Reader remembers, for files in which every row asks
-// something else.
-const maxSets = 4096
+// maxHeld bounds what a Reader remembers, in bytes of questions as they are
+// written, for files in which every row asks something else. Sets are not
+// counted: one may be as long as a row.
+const maxHeld = 4 << 20
 
 // ParseRow reads a dataset item's payload: input is {"state", "questions",
 // "lang"?} and gold null or {key: [p, …]}. The row has no ID, Example or Group.
@@ -153,10 +155,11 @@ func (r *Reader) questions(raw canon.Raw) ([]Asked, error) {
 		set[i] = Asked{Key: m.Name, Question: q}
 	}
 	slices.SortFunc(set, func(a, b Asked) int { return strings.Compare(a.Key, b.Key) })
-	if r.sets == nil || len(r.sets) >= maxSets {
-		r.sets = make(map[string][]Asked)
+	if r.sets == nil || r.held+len(raw) > maxHeld {
+		r.sets, r.held = make(map[string][]Asked), 0
 	}
 	r.sets[string(raw)] = set
+	r.held += len(raw)
 	return slices.Clone(set), nil
 }
 

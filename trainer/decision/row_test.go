@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -143,6 +144,28 @@ func TestReaderShares(t *testing.T) {
 	}
 	if b.Asked[0].Target != nil || a.Asked[0].Target == nil {
 		t.Errorf("targets %v and %v, want the first alone", a.Asked[0].Target, b.Asked[0].Target)
+	}
+}
+
+// TestReaderBounded checks that a file in which every row asks something long and
+// new does not stay in memory.
+func TestReaderBounded(t *testing.T) {
+	var r Reader
+	long := strings.Repeat("x", MaxInstructions-8)
+	for i := range 200 {
+		questions := fmt.Sprintf(`{"q":{"type":"noul","instructions":"%d %s"}}`, i, long)
+		for range 2 {
+			if _, err := r.Asked(canon.Raw(questions), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held := 0
+		for key := range r.sets {
+			held += len(key)
+		}
+		if held != r.held || held > maxHeld || r.sets[questions] == nil {
+			t.Fatalf("after %d rows %d bytes are held, counted as %d; at most %d, the last row's among them", i+1, held, r.held, maxHeld)
+		}
 	}
 }
 
