@@ -546,3 +546,29 @@ func TestReadout(t *testing.T) {
 		t.Errorf("capability %q is not held", r.Capability)
 	}
 }
+
+// TestBaseWithReadout: a base whose readout could not be saved beside what is
+// trained is refused before anything is recorded.
+func TestBaseWithReadout(t *testing.T) {
+	for mode, want := range map[string]string{Full: "start from the base without", Readout: "set output.name to other"} {
+		w := newWorld(t, modes[mode])
+		m, c := w.start(t)
+		train, err := w.build.Train()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.Model.NewReadout("other", train[0].Asked[0].Question, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Model.Attach(r); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Fit(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Fit = %v, want an error with %q", mode, err, want)
+		}
+		if n := len(m.types()); n != 0 {
+			t.Errorf("%s: %d events are recorded, want none", mode, n)
+		}
+	}
+}

@@ -20,6 +20,9 @@ type full struct {
 }
 
 func newFull(f *fit) (*full, error) {
+	if list := f.Model.Readouts(); len(list) > 0 {
+		return nil, fmt.Errorf("trainer: the base has a readout, %s, which holds for its weights as they are: start from the base without readouts/, or use adaptation readout", list[0].Name)
+	}
 	frozen := f.Model.Frozen
 	if prefixes := f.Stage.Frozen; prefixes != nil {
 		frozen = func(name string) bool {

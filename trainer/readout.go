@@ -34,6 +34,11 @@ func newReadout(ctx context.Context, f *fit) (*readout, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, r := range f.Model.Readouts() { // Attach would refuse it after the training
+		if r.Name != f.Stage.Output.Name && r.Question.Hash() == question.Hash() {
+			return nil, fmt.Errorf("trainer: the base's readout %s answers this question already: set output.name to %s to replace it", r.Name, r.Name)
+		}
+	}
 	l := &readout{fit: f, bucket: kai.Bucket(question.Type, len(question.Options))}
 	features := map[string][]float32{} // by state
 	if l.rows, err = l.examples(ctx, f.set.rows, features); err != nil {
