@@ -21,7 +21,7 @@ import (
 // read. The error names the file, the line and the item.
 var ErrPurpose = record.ErrPurpose
 
-// ErrCorrupt is a build or a suite whose bytes are not those that were written.
+// ErrCorrupt is a build or a suite whose files are not those that were written.
 var ErrCorrupt = errors.New("corrupt")
 
 // A manifest is a build's description; the build is named by its hash.
@@ -196,6 +196,9 @@ func (b *Build) checkLineage(s *Set) error {
 func (b *Build) checkBarrier(ref barrierRef) error {
 	path := filepath.Join(b.Dir, barrierFile)
 	doc, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w: it is missing: stage it again", path, ErrCorrupt)
+	}
 	if err != nil {
 		return err
 	}
@@ -246,7 +249,7 @@ func (s *Set) lines(each func(n int, line []byte) error) error {
 	}
 	f, err := os.Open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s is missing: stage it again", s.path)
+		return fmt.Errorf("%s: %w: it is missing: stage it again", s.path, ErrCorrupt)
 	}
 	if err != nil {
 		return err

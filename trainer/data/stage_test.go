@@ -579,7 +579,7 @@ func TestOpenBuildFaults(t *testing.T) {
 		}, ErrCorrupt, "the manifest names"},
 		{"a missing shard", func(t *testing.T, dir string) {
 			edit(t, dir, "s.test.*", func([]byte) []byte { return nil })
-		}, nil, "is missing: stage it again"},
+		}, ErrCorrupt, "is missing: stage it again"},
 		{"a changed manifest", func(t *testing.T, dir string) {
 			edit(t, dir, manifestFile, replace(`"seed":0`, `"seed":1`))
 		}, ErrCorrupt, "its content is that of st-"},
@@ -595,6 +595,9 @@ func TestOpenBuildFaults(t *testing.T) {
 		{"a changed barrier", func(t *testing.T, dir string) {
 			edit(t, dir, barrierFile, replace(`"jaccard":0.5`, `"jaccard":0.9`))
 		}, ErrCorrupt, "it is not the manifest's"},
+		{"no barrier", func(t *testing.T, dir string) {
+			edit(t, dir, barrierFile, func([]byte) []byte { return nil })
+		}, ErrCorrupt, "barrier.json: corrupt: it is missing: stage it again"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
