@@ -50,8 +50,8 @@ type Lengths struct {
 	Over int    `json:"over"` // rows longer than ImportConfig.MaxLength
 }
 
-// A Duplicate is a kept row that repeats an earlier one: the same state in
-// normal form and the same answers.
+// A Duplicate is a kept row that repeats an earlier one: the same state, a text
+// in normal form, and the same answers.
 type Duplicate struct {
 	Line  int `json:"line"`
 	First int `json:"first"` // the line it repeats
