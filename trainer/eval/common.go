@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hanzoai/link/trainer/decision"
+	"github.com/hanzoai/link/trainer/kai"
 )
 
 // Common is what always giving the most frequent gold answer comes to: what a
@@ -68,5 +69,5 @@ func MostCommon(rows []decision.Row) Common {
 // Gold is the key of the option that a question's target gives most; see
 // [Evaluate] on ties.
 func Gold(a decision.Asked) string {
-	return a.Question.Options[first(a.Question.Sorted(), a.Target)].Key
+	return a.Question.Options[kai.Top(a.Question.Sorted(), a.Target)].Key
 }

@@ -22,11 +22,10 @@ type Result struct {
 	Items       []gate.Item       // one a question that has a target
 	Measures    []gate.Measure    // accuracy, nll, brier and ece of Items
 
-	Rows      int    // states read
-	Cut       Cut    // rows whose state did not fit
-	Tokens    uint64 // context tokens read
-	Answers   int    // distinct answers given, over all questions of the dataset
-	Unlabeled int    // questions without a target: predicted, not scored
+	Rows    int    // states read
+	Cut     Cut    // rows whose state did not fit
+	Tokens  uint64 // context tokens read
+	Answers int    // distinct answers given, over all questions of the dataset
 }
 
 // Cut is the rows whose state did not fit, of which the model read the beginning.
@@ -116,16 +115,15 @@ func (r *Result) add(q asking, in kai.Input, pr kai.Prediction, answers map[stri
 		}
 	}
 	options := q.Question.Options
-	top := first(in.Order, pr.P)
+	top := kai.Top(in.Order, pr.P)
 	r.Predictions = append(r.Predictions, gate.Prediction{
 		Item: q.row.ID, Question: q.Key, Answer: options[top].Key, Probabilities: pr.P,
 	})
 	answers[q.Key+"\x00"+options[top].Key] = true
 	if q.Target == nil {
-		r.Unlabeled++
-		return nil
+		return nil // predicted, not scored
 	}
-	gold := first(in.Order, q.Target)
+	gold := kai.Top(in.Order, q.Target)
 	correct, brier := top == gold, 0.0
 	for _, i := range in.Order {
 		brier += (pr.P[i] - q.Target[i]) * (pr.P[i] - q.Target[i])
@@ -135,18 +133,6 @@ func (r *Result) add(q asking, in kai.Input, pr kai.Prediction, answers map[stri
 		Correct: &correct, PGold: &pr.P[gold], Confidence: &pr.P[top], Brier: &brier,
 	})
 	return nil
-}
-
-// first is the index of the largest value, in the caller's order; of equal ones
-// that whose option text is smallest. order lists the indices by option text.
-func first(order []int, values []float64) int {
-	top := order[0]
-	for _, i := range order[1:] {
-		if values[i] > values[top] {
-			top = i
-		}
-	}
-	return top
 }
 
 // Hold answers the questions of rows that have a target, without temperatures,

@@ -118,19 +118,6 @@ func TestRisk(t *testing.T) {
 	}
 }
 
-// TestTies: of equal probabilities the smaller option text wins, whatever order
-// the options are listed in; so does gold of a target that has two tops.
-func TestTies(t *testing.T) {
-	for _, order := range [][]int{{0, 1, 2}, {2, 0, 1}, {1, 2, 0}} {
-		if got := first(order, []float64{.4, .4, .4}); got != order[0] {
-			t.Errorf("first(%v) of equals = %d, want %d", order, got, order[0])
-		}
-		if got := first(order, []float64{.1, .5, .4}); got != 1 {
-			t.Errorf("first(%v) = %d, want 1", order, got)
-		}
-	}
-}
-
 // TestNotFinite: a probability that is not a number is an error naming the item
 // and the question, never a wrong answer.
 func TestNotFinite(t *testing.T) {

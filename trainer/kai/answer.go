@@ -56,7 +56,7 @@ type Answer struct {
 // has its P(true) and no table.
 func NewAnswer(q decision.Question, p []float64) Answer {
 	n := float64(len(p))
-	a := Answer{Top: Top(q, p)}
+	a := Answer{Top: Top(q.Sorted(), p)}
 	a.AnswerConfidence = p[a.Top]
 	a.Confidence = (a.AnswerConfidence - 1/n) / (1 - 1/n)
 	if q.Type == decision.Noul {
@@ -85,12 +85,13 @@ func NewAnswer(q decision.Question, p []float64) Answer {
 	return a
 }
 
-// Top is the index of the most probable option, ties to the smaller text.
-func Top(q decision.Question, p []float64) int {
-	order := q.Sorted()
+// Top is the index of the largest value, in the caller's order of options; of
+// equal ones that whose option text is smallest. order is the options' order by
+// text, [Input].Order.
+func Top(order []int, values []float64) int {
 	top := order[0]
-	for _, i := range order {
-		if p[i] > p[top] {
+	for _, i := range order[1:] {
+		if values[i] > values[top] {
 			top = i
 		}
 	}

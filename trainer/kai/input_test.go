@@ -143,6 +143,19 @@ func TestAnswerShapes(t *testing.T) {
 	}
 }
 
+// TestTop: of equal values the smaller option text wins, whatever order the
+// options are listed in.
+func TestTop(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 0, 1}, {1, 2, 0}} {
+		if got := Top(order, []float64{.4, .4, .4}); got != order[0] {
+			t.Errorf("Top(%v) of equals = %d, want %d", order, got, order[0])
+		}
+		if got := Top(order, []float64{.1, .5, .4}); got != 1 {
+			t.Errorf("Top(%v) = %d, want 1", order, got)
+		}
+	}
+}
+
 func TestBucket(t *testing.T) {
 	for _, c := range []struct {
 		t    decision.Type
