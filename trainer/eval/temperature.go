@@ -66,6 +66,8 @@ func FitTemperatures(split string, held []Held) (Calibration, error) {
 				return Calibration{}, fmt.Errorf("eval: calibration row %d has a logit that is %v: %w", i, z, ErrNotFinite)
 			}
 		}
+	}
+	for _, h := range slices.SortedFunc(slices.Values(held), order) {
 		byBucket[h.Bucket] = append(byBucket[h.Bucket], h)
 		byType[typeOf(h.Bucket)] = append(byType[typeOf(h.Bucket)], h)
 	}
@@ -79,7 +81,6 @@ func FitTemperatures(split string, held []Held) (Calibration, error) {
 		case len(kind) >= enoughRows:
 			b.Temperature, b.From = best(kind), "type"
 		}
-		slices.SortFunc(rows, order)
 		b.NLLAt1, b.NLL = NLL(rows, 1), NLL(rows, b.Temperature)
 		c.Buckets[name] = b
 	}
@@ -99,10 +100,8 @@ func order(a, b Held) int {
 
 // best minimises NLL over [minTemperature, maxTemperature] by golden section
 // (Kiefer, 1953). The mean nll as a function of 1/T is convex, so it has one
-// minimum there.
+// minimum there. rows are in [order].
 func best(rows []Held) float64 {
-	rows = slices.Clone(rows)
-	slices.SortFunc(rows, order)
 	const ratio = 0.6180339887498949 // (√5-1)/2
 	lo, hi := minTemperature, maxTemperature
 	a, b := hi-ratio*(hi-lo), lo+ratio*(hi-lo)
