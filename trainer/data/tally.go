@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/hanzoai/link/spool/canon"
@@ -55,7 +56,7 @@ func newTally(cfg *ImportConfig) *tally {
 // add counts one kept row. identity names its state.
 func (t *tally) add(line int, state string, identity [16]byte, asked []decision.Asked, gold canon.Raw) {
 	t.lengths = append(t.lengths, t.measure(state))
-	if slices.Contains([]byte(state), 0) {
+	if strings.IndexByte(state, 0) >= 0 {
 		t.nul++
 	}
 	for _, a := range asked {
