@@ -69,8 +69,8 @@ var splits = map[string]record.Purpose{
 // one answer occurs, or no row is left. The report is valid in both cases, as
 // far as the file was read.
 //
-// The file is read twice and not held; memory is some 100 bytes a row. An
-// identical suite is left as it is.
+// The file is read twice and not held; memory is some 100 bytes a row, and a few
+// times the longest row. An identical suite is left as it is.
 func Import(cfg ImportConfig) (Report, error) { return runImport(cfg, true) }
 
 // Check does all of Import but writing.

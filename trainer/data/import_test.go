@@ -439,6 +439,30 @@ func TestImportRefusesFiles(t *testing.T) {
 	}
 }
 
+// TestImportRunaway checks that a quotation mark that is not closed does not take
+// a large file into memory, and that a long row which ends is refused alone.
+func TestImportRunaway(t *testing.T) {
+	long := strings.Repeat(strings.Repeat("y", 1023)+"\n", 2*maxRow/1024+64)
+	tests := []struct {
+		name, row, want string
+	}{
+		{"not closed", "\"" + long, "the row after that of line 3: the row takes in too much of the file"},
+		{"closed", "\"" + long[:maxRow+1] + "\",z\nb,y\n", ""},
+	}
+	for _, tt := range tests {
+		r, err := Check(ImportConfig{File: file(t, "a.csv", "text,label\na,x\nb,y\n"+tt.row), Suite: "s"})
+		if tt.want != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: Check = %v, want %q", tt.name, err, tt.want)
+			}
+			continue
+		}
+		if err != nil || r.Kept != 3 || len(r.Refused) != 1 || r.Refused[0].Line != 4 {
+			t.Errorf("%s: Check = %v, %d kept, refused %v, want 3 and line 4", tt.name, err, r.Kept, r.Refused)
+		}
+	}
+}
+
 // TestReport checks what a person is told of the rows.
 func TestReport(t *testing.T) {
 	path := file(t, "a.csv", "text,label\nHello there,x\nhello  THERE!,x\nhello there,y\nother,y\nmuch longer text,Y\n")

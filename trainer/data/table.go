@@ -196,9 +196,32 @@ func physical(r *bufio.Reader, max int, yield func(*line, error) bool) iter.Seq2
 	}
 }
 
-// csvLines reads RFC 4180. A line end inside quotes becomes LF.
+// A tether is a reader that fails when left runs out, so that one row cannot take
+// in a whole file.
+type tether struct {
+	r    io.Reader
+	left int
+}
+
+var errTether = errors.New("the row takes in too much of the file: a quotation mark opens a field that is not closed, or the row is far too long")
+
+func (t *tether) Read(p []byte) (int, error) {
+	if t.left <= 0 {
+		return 0, errTether
+	}
+	n, err := t.r.Read(p[:min(len(p), t.left)])
+	t.left -= n
+	return n, err
+}
+
+// csvLines reads RFC 4180. A line end inside quotes becomes LF. A row longer than
+// max is refused; one of twice that and of twice maxRow ends the file, because a
+// row is read whole.
 func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
-	in := csv.NewReader(r)
+	// Twice, because each quotation mark in a field may be written as two.
+	bound := 2 * max(t.max, maxRow)
+	tied := &tether{r: r, left: bound}
+	in := csv.NewReader(tied)
 	in.Comma = t.delimiter
 	in.FieldsPerRecord = -1
 	in.ReuseRecord = true
@@ -212,7 +235,9 @@ func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
 	}
 	header := trimmed(record)
 	var torn *line // a row that ended lines after it began, by a fault
+	last := 1      // where the row before starts
 	for {
+		tied.left = bound
 		record, err := in.Read()
 		if err == io.EOF && torn != nil {
 			yield(nil, fmt.Errorf("line %d: a quotation mark opens a field here that takes in the rest of the file: it is not closed, or the file is cut", torn.n))
@@ -233,6 +258,9 @@ func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
 				torn = l
 				continue
 			}
+		} else if errors.Is(err, errTether) {
+			yield(nil, fmt.Errorf("the row after that of line %d: %w", last, err))
+			return
 		} else if err != nil {
 			yield(nil, err)
 			return
@@ -247,6 +275,7 @@ func (t table) csvLines(r *bufio.Reader, yield func(*line, error) bool) {
 				l.err = fmt.Errorf("the row is longer than %d bytes", t.max)
 			}
 		}
+		last = l.n
 		if !yield(l, nil) {
 			return
 		}
