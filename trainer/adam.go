@@ -9,7 +9,7 @@ import (
 	"github.com/hanzoai/link/trainer/kai"
 )
 
-// AdamW's constants, Kai's own (facts §3.10 of its published trainer).
+// AdamW's constants, those of Kai's published trainer (see [Schedule]).
 const (
 	beta1 = 0.9
 	beta2 = 0.98

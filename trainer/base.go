@@ -6,8 +6,8 @@ import (
 )
 
 // BaselineRun names the run in which a base is evaluated on a build. The same
-// base, build and scoring have one, so that it is evaluated once and read back
-// by every later run that starts from it.
+// base, build and scoring have one in the same version of this program, so that
+// it is evaluated once and read back by every later run that starts from it.
 func BaselineRun(base canon.SHA256, b *data.Build) (string, error) {
 	h, err := canon.Of(struct {
 		Base      canon.SHA256 `json:"base"`

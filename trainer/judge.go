@@ -16,10 +16,10 @@ import (
 	"github.com/hanzoai/link/trainer/eval"
 )
 
-// Gate is the gate that the stage's budget and suites make (facts §0): each
-// protected suite holds its accuracy and calibration within the budget, and each
-// target suite gains accuracy over the baseline run. ok is false when the stage
-// asks for neither.
+// Gate is the gate that the stage's budget and suites make: each protected suite
+// holds its accuracy and calibration within the budget, and each target suite
+// gains accuracy over the baseline run. ok is false when the stage asks for
+// neither.
 //
 // The name ends in a hash of the rest: two runs of one stage have different
 // baselines, hence different gates, and neither is a version of the other.

@@ -4,7 +4,7 @@ import "math"
 
 // Schedule is the learning rate over a run, as a share of its peak: a linear
 // rise over the first Warm steps, then flat, then a linear fall over the last
-// Cool steps to a tenth. It is Kai's published schedule (hanzo-train cluster,
+// Cool steps toward a tenth, which the step after them would have. It is Kai's published schedule (hanzo-train cluster,
 // revision f23d8ad6). The zero Schedule is constant.
 type Schedule struct {
 	Total, Warm, Cool int

@@ -124,9 +124,10 @@ type Output struct {
 	Name string `json:"name"`
 }
 
-// Budget caps one micro-batch, in tokens (Ctx, Options, Head, Keys) and rows. A
-// single row over a cap makes a micro-batch of its own. It bounds memory and
-// cannot change a result.
+// Budget caps one micro-batch, in tokens (Ctx, Options, Head) and rows. A single
+// row over a cap makes a micro-batch of its own. It bounds memory and cannot
+// change a result. Keys, which Kai's published stage file has, caps nothing here:
+// retrieval ranks only a row's own options.
 type Budget struct {
 	Ctx     int `json:"ctx"`
 	Options int `json:"options"`

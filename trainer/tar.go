@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // A folder as one object (HIP-1333 §6): a tar of its files in name order, with
@@ -62,7 +63,7 @@ func pack(dir string) (*packed, error) {
 	if len(p.files) == 0 {
 		return nil, fmt.Errorf("trainer: packing %s: it holds no file", dir)
 	}
-	slices.SortFunc(p.files, func(a, b packedFile) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	slices.SortFunc(p.files, func(a, b packedFile) int { return strings.Compare(a.name, b.name) })
 	for _, f := range p.files {
 		h, err := header(f)
 		if err != nil {

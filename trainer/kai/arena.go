@@ -37,7 +37,7 @@ func (a *arena) zeros(n int) kernels.Mem {
 	return m
 }
 
-// write returns a copy of values in host memory.
+// write returns a copy, on the device, of values in host memory.
 func (a *arena) write(v []float32) kernels.Mem {
 	m := a.take(len(v))
 	a.dev.Write(m, v)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // hfConfig is what a Hugging Face config.json says that this package needs of
@@ -200,5 +201,5 @@ func (c hfConfig) ignored(name string) bool {
 	if c.ModelType == "bert" {
 		prefixes = []string{"pooler.", "cls.", "classifier.", "embeddings.position_ids"}
 	}
-	return slices.ContainsFunc(prefixes, func(p string) bool { return len(name) >= len(p) && name[:len(p)] == p })
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

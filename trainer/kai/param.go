@@ -98,7 +98,7 @@ func (ps *params) vector(name string, d int) *tensor {
 	return ps.add(false, false, part{name, []int{d}})
 }
 
-// table declares rows [n, d] that are looked up.
+// lookup declares rows [n, d] that are looked up.
 func (ps *params) lookup(name string, n, d int) *tensor {
 	return ps.add(true, true, part{name, []int{n, d}})
 }
