@@ -150,7 +150,8 @@ type learner interface {
 func Fit(ctx context.Context, c Config) (Result, error) {
 	f, err := newFit(ctx, c)
 	if err != nil {
-		return Result{}, interrupted(err)
+		v := c.Recorder.Run().View() // of a resumed run, where it stood
+		return Result{Run: c.Run, Status: event.Training, Steps: int(v.Steps), Tokens: v.Tokens}, interrupted(err)
 	}
 	return f.end(f.run(ctx))
 }

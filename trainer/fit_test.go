@@ -310,6 +310,10 @@ func TestInterrupt(t *testing.T) {
 	if _, err := Fit(t.Context(), w.config(t, m, c.Dir)); err == nil {
 		t.Error("a run that has begun was begun again")
 	}
+	early, err := Fit(ctx, w.again(t, m, c))
+	if !errors.Is(err, ErrInterrupted) || early.Run != c.Run || early.Steps != 2 || early.Tokens != r.Tokens || early.Status != event.Training {
+		t.Errorf("interrupted while it reads its rows: %+v, %v; want it where it stood", early, err)
+	}
 	got, err := Fit(t.Context(), w.again(t, m, c))
 	if err != nil {
 		t.Fatal(err)
