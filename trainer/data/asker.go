@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,7 +87,7 @@ func numeric(names []string) ([]string, error) {
 	value := make(map[string]float64, len(names))
 	for _, n := range names {
 		f, err := strconv.ParseFloat(n, 64)
-		if err != nil {
+		if err != nil || math.IsNaN(f) {
 			return nil, fmt.Errorf("a score's levels have an order, which %q does not say; list them as criteria, lowest first", n)
 		}
 		value[n] = f

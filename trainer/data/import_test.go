@@ -413,6 +413,7 @@ func TestImportRefusesFiles(t *testing.T) {
 		{"no labels at all", "a.csv", "text,label\na,\nb,\n", "the question: no row has a label in label", ImportConfig{}},
 		{"duplicate labels", "a.csv", tickets, `the question: options 1 and 3 are both "card" after trimming; options must differ`, ImportConfig{Criteria: canon.Raw(`["card","billing"," card"]`)}},
 		{"levels without an order", "a.csv", tickets, `a score's levels have an order, which "billing" does not say; list them as criteria, lowest first`, ImportConfig{Type: decision.Score}},
+		{"a level that is no number", "a.csv", "text,label\na,1\nb,2\nc,nan\n", `a score's levels have an order, which "nan" does not say`, ImportConfig{Type: decision.Score}},
 		{"levels that are one number", "a.csv", "text,label\na,1\nb,1.0\n", `levels "1" and "1.0" are one number`, ImportConfig{Type: decision.Score}},
 		{"an unknown positive", "a.csv", tickets, `there is no label "cards"; did you mean "card"?`, ImportConfig{Type: decision.Noul, Positive: "cards"}},
 		{"a target without criteria", "a.jsonl", `{"text":"a","p":[1,0]}`, "the question: p names no labels; list its options as criteria, in its order", ImportConfig{Target: "p"}},
