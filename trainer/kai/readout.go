@@ -241,9 +241,8 @@ type capability struct {
 	Provenance  map[string]json.RawMessage `json:"provenance"`
 }
 
-// Save writes the readout's two files into a new folder.
-func (r *Readout) Save(dir string) error { return r.save(dir, r.Base) }
-
+// save writes the readout's two files into a new folder, as trained over the base
+// whose weights have that address.
 func (r *Readout) save(dir, base string) error {
 	question, _ := r.Question.JSON()
 	src, err := canon.Marshal(capability{Format, r.Name, "head", base, json.RawMessage(question), r.Temperature, r.Provenance})
@@ -259,16 +258,8 @@ func (r *Readout) save(dir, base string) error {
 	return durable.WriteFile(filepath.Join(dir, capabilityFile), append(src, '\n'), 0o644)
 }
 
-// LoadReadout reads a readout that was trained over m's weights. It does not
+// loadReadout reads a readout that was trained over m's weights. It does not
 // attach it.
-func (m *Model) LoadReadout(dir string) (*Readout, error) {
-	r, err := m.loadReadout(dir)
-	if err != nil {
-		return nil, fmt.Errorf("readout %s: %w", dir, err)
-	}
-	return r, nil
-}
-
 func (m *Model) loadReadout(dir string) (*Readout, error) {
 	src, err := os.ReadFile(filepath.Join(dir, capabilityFile))
 	if err != nil {
@@ -319,9 +310,9 @@ func (m *Model) loadReadouts(dir string) error {
 		return err
 	}
 	for _, e := range list {
-		r, err := m.LoadReadout(filepath.Join(dir, e.Name()))
+		r, err := m.loadReadout(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", filepath.Join(readoutsDir, e.Name()), err)
 		}
 		if err := m.Attach(r); err != nil {
 			return err
