@@ -311,6 +311,9 @@ func (m *Model) loadReadouts(dir string) error {
 	}
 	for _, e := range list {
 		r, err := m.loadReadout(filepath.Join(dir, e.Name()))
+		if err == nil && r.Name != e.Name() {
+			err = fmt.Errorf("%s names it %s, and a readout has its folder's name", capabilityFile, r.Name)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(readoutsDir, e.Name()), err)
 		}

@@ -225,6 +225,12 @@ func TestReadoutRefuses(t *testing.T) {
 	if _, err := Load(filepath.Join(dir, "b"), cpu.New(1)); err == nil || !strings.Contains(err.Error(), "belongs to a base") {
 		t.Errorf("a readout of another base: %v", err)
 	}
+	if err := os.Rename(filepath.Join(dir, "a", readoutsDir, "a"), filepath.Join(dir, "a", readoutsDir, "z")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(filepath.Join(dir, "a"), cpu.New(1)); err == nil || !strings.Contains(err.Error(), "readouts/z: capability.json names it a") {
+		t.Errorf("a readout under another name: %v", err)
+	}
 
 	// After a step the weights are others.
 	m.Train(m.Frozen)
