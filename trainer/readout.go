@@ -139,8 +139,7 @@ func (l *readout) gradient(step int) (loss, cross float64) {
 	for _, r := range l.set.plan.Rows(step) {
 		batch = append(batch, l.rows[r])
 	}
-	loss = l.head.Step(batch)
-	return loss, loss
+	return l.head.Step(batch)
 }
 
 // after asks the select rows at the end of an epoch.

@@ -95,9 +95,9 @@ type Example struct {
 }
 
 // Step leaves the gradient of the mean loss, by weight, in the parameters and
-// returns that loss in nats: cross-entropy, and for a score the ranked
-// probability score too.
-func (r *Readout) Step(batch []Example) float64 {
+// returns that loss in nats: cross is its cross-entropy, to which a score adds the
+// ranked probability score.
+func (r *Readout) Step(batch []Example) (loss, cross float64) {
 	a, dev, n, out := &r.m.arena, r.m.dev, len(batch), r.out.out
 	features := make([][]float32, n)
 	weight := 0.0
@@ -109,13 +109,13 @@ func (r *Readout) Step(batch []Example) float64 {
 	x, s := r.forward(features)
 	logits := a.read(s.logits)
 	dlogits := make([]float32, len(logits))
-	loss := 0.0
 	for i, e := range batch {
 		z := r.byText(logits[i*out:][:out])
 		dz := make([]float64, len(z))
 		in := Input{Type: r.Question.Type, Order: r.sorted, Target: e.Target}
 		entropy, rps := headLoss(&in, z, e.Weight/weight, dz)
 		loss += float64((entropy + rps) * e.Weight)
+		cross += float64(entropy * e.Weight)
 		for j, o := range r.sorted {
 			if out > 1 {
 				dlogits[i*out+o] = float32(dz[j])
@@ -132,7 +132,7 @@ func (r *Readout) Step(batch []Example) float64 {
 	r.dense.input(dev, dn, dh, n, false)
 	r.norm.backward(dev, dn, dn, x, s.stats, n, false)
 	r.params.end(dev)
-	return loss / weight
+	return loss / weight, cross / weight
 }
 
 // yes is the option of a noul that its one logit is for.

@@ -48,9 +48,11 @@ func TestReadoutGradients(t *testing.T) {
 			t.Fatal(err)
 		}
 		batch := examples(m, 20, len(q.Options))
-		r.Step(batch)
+		if loss, cross := r.Step(batch); (loss > cross) != (q.Type == decision.Score) {
+			t.Errorf("%s: loss %v, of which cross-entropy %v", q.Type, loss, cross)
+		}
 		for _, p := range r.Params() {
-			direct(t, string(q.Type)+" "+p.Name, p, slices.Clone(values(p.Grad)), func() float64 { return r.Step(batch) })
+			direct(t, string(q.Type)+" "+p.Name, p, slices.Clone(values(p.Grad)), func() float64 { loss, _ := r.Step(batch); return loss })
 		}
 	}
 }
@@ -92,7 +94,7 @@ func TestReadoutLearns(t *testing.T) {
 		}
 		batch := examples(m, 100, 3)
 		for i := range 60 {
-			last = r.Step(batch)
+			last, _ = r.Step(batch)
 			if i == 0 {
 				first = last
 			}
