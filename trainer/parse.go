@@ -52,7 +52,7 @@ func parseStage(src []byte) (Stage, error) {
 // config artifact. ParseStage reads it back to an equal Stage.
 func (s Stage) Config() ([]byte, error) { return canon.Marshal(s) }
 
-// defaults are those of kai.md for an adaptation.
+// defaults are those of an adaptation.
 func defaults(mode string) Stage {
 	s := Stage{
 		BaseModel:  "kai",

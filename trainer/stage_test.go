@@ -34,7 +34,7 @@ func TestParseStage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.LRHead != tt.lrHead || s.WeightDecay != tt.decay || s.Epochs != tt.epochs || s.Clip != 1 || s.Seed != 1 || s.Output.Name != "triage" {
-			t.Errorf("%s: %+v, want kai.md's defaults", tt.mode, s)
+			t.Errorf("%s: %+v, want the mode's defaults", tt.mode, s)
 		}
 		config, err := s.Config()
 		if err != nil {

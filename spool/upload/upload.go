@@ -3,7 +3,7 @@
 // It reads what the spool holds and the server has not acknowledged, and sends
 // it in an order in which the server can accept it: artifacts, parents first;
 // datasets, whose items are artifacts; gates; then each run's events, in seq
-// order, at most [api.MaxEvents] a call (HIP-1334 §13.4, facts §0). An
+// order, at most [api.MaxEvents] a call (HIP-1334 §13.4). An
 // acknowledgement is written to the spool after the server's 2xx and never
 // before, so that a crash at any point costs a repetition, which the server
 // answers as one: every write of the wire may be sent again.

@@ -80,7 +80,7 @@ func TestDrain(t *testing.T) {
 	c.inSync(s)
 }
 
-// TestOrder holds the order of sending to HIP-1334 §13.4 and facts §0.
+// TestOrder holds the order of sending to HIP-1334 §13.4, datasets before gates.
 func TestOrder(t *testing.T) {
 	c, s := newCloud(t), newSpool(t)
 	recorder{t, s}.whole("run", 3)

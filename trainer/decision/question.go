@@ -114,7 +114,7 @@ func New(t Type, instructions string, criteria []Criterion) (Question, error) {
 			q.Options = append(q.Options, Option{Key: level, Text: "level " + level + ": " + text})
 		}
 	case Noul:
-		// The defaults are those of Kai's ancestor (facts §3.5).
+		// The defaults are those of Kai's public ancestor, Laya.
 		described := map[string]string{
 			"false": "no, the statement does not hold",
 			"true":  "yes, the statement holds",

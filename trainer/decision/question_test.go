@@ -22,7 +22,7 @@ func texts(q Question) []string {
 	return list
 }
 
-// TestParseQuestion holds the option texts of kai.md, one row a spelling.
+// TestParseQuestion holds the option texts, one row a spelling.
 func TestParseQuestion(t *testing.T) {
 	tests := []struct {
 		name, in string

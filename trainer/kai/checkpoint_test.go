@@ -318,7 +318,7 @@ func TestPublishedConfig(t *testing.T) {
 	if c.TopK != 160 || c.Temperature["choice:3-5"] != 1.588041023963288 {
 		t.Errorf("config %+v", c)
 	}
-	// facts.md §3.2: the published counts of parameters.
+	// The published counts of parameters: 110,331,648 and the embeddings.
 	var ps params
 	newEncoder(hf, &ps)
 	total, table := 0, 0

@@ -71,6 +71,7 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"bars":        suiteBars,
 	"reliability": reliability,
 	"confusion":   confusion,
+	"surest":      surest,
 	"metric":      metric,
 	"flips":       flips,
 }).ParseFS(files, "page.html"))
@@ -148,4 +149,14 @@ func flips(s Suite) string {
 		}
 	}
 	return fmt.Sprintf("%d repaired, %d damaged", repaired, damaged)
+}
+
+// surest is the share right among the half of the questions that were answered
+// with the most confidence: what a person gets who hands the rest to someone.
+func surest(items []gate.Item) string {
+	risk := eval.RiskOf(items)
+	if len(risk.Curve) == 0 {
+		return "–"
+	}
+	return strconv.FormatFloat(1-risk.At(.5), 'f', 3, 64)
 }
