@@ -543,6 +543,9 @@ func TestReadout(t *testing.T) {
 	if list := model.Readouts(); len(list) != 1 || list[0].Name != "tiny" {
 		t.Errorf("readouts = %v, want tiny", list)
 	}
+	if got, want := model.Readouts()[0].Provenance, model.Config.Provenance; len(got) == 0 || string(got["spec"]) != string(want["spec"]) {
+		t.Errorf("the readout's provenance is %v, want the run's %v", got, want)
+	}
 	if acc := r.Evaluations[0].Measures[0]; acc.Metric != gate.Accuracy || acc.Value < r.Evaluations[0].Before[0].Value {
 		t.Errorf("accuracy went from %v to %v", r.Evaluations[0].Before[0].Value, acc)
 	}

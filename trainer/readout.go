@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/hanzoai/link/spool/canon"
@@ -218,5 +219,6 @@ func (l *readout) finish(context.Context) error {
 	} else {
 		l.warn(noHeldOut)
 	}
+	l.head.Provenance = maps.Clone(l.Model.Config.Provenance)
 	return l.Model.Attach(l.head)
 }
