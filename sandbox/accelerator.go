@@ -202,8 +202,6 @@ const (
 	nvidiactlMinor = 255
 )
 
-const nvidiaRepair = "run nvidia-modprobe -c0 -u"
-
 // nvidia returns the GPUs of /proc/driver/nvidia and, at the same place, why one
 // cannot be given.
 func (h host) nvidia() ([]Accelerator, []error) {
@@ -247,19 +245,24 @@ func (h host) nvidia() ([]Accelerator, []error) {
 // grantNvidia fills g with what one GPU, or one MIG instance of it, needs. Modeset
 // and nvswitch nodes are never among it, nor another GPU's.
 func (h host) grantNvidia(g *Grant, minor uint32, mig migInstance) error {
+	// It loads the modules and makes the nodes; nothing else does after a boot.
+	const repair = "run nvidia-modprobe -c0 -u"
 	uvm, ok := h.major("nvidia-uvm")
 	if !ok {
-		return fmt.Errorf("the nvidia-uvm module is not loaded: %s", nvidiaRepair)
+		return fmt.Errorf("the nvidia-uvm module is not loaded: %s", repair)
 	}
 	for _, d := range []Device{
 		{"/dev/nvidiactl", nvidiaMajor, nvidiactlMinor},
 		{"/dev/nvidia-uvm", uvm, 0},
 		{"/dev/nvidia-uvm-tools", uvm, 1}, // drivers from 570 on open it at start
-		{fmt.Sprintf("/dev/nvidia%d", minor), nvidiaMajor, minor},
 	} {
-		if err := g.give(h, d, 6, nvidiaRepair); err != nil {
+		if err := g.give(h, d, 6, repair); err != nil {
 			return err
 		}
+	}
+	gpu := Device{fmt.Sprintf("/dev/nvidia%d", minor), nvidiaMajor, minor}
+	if err := g.give(h, gpu, 6, fmt.Sprintf("run nvidia-modprobe -c%d -u", minor)); err != nil {
+		return err
 	}
 	for _, access := range mig.access {
 		text, err := h.read(access)
