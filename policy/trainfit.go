@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/hanzoai/link/spool/canon"
+)
+
+// TrainFitInput is the input of kind [TrainFit], which teaches a decision model:
+// our own train binary, over a stage and a base that are given to it read-only.
+// It is to this kind what HIP-1172 A5 is to the other three. The schema is
+// closed, and every member is there:
+//
+//	{
+//	  "stage": "<64 hex: the tree that holds stage.json and the data it names>",
+//	  "base": "<64 hex: the tree of the checkpoint that it starts from>",
+//	  "memory": 4294967296,
+//	  "cpus": 8,
+//	  "disk": 10737418240,
+//	  "vram": 0,
+//	  "gpus": [],
+//	  "maxSec": 3600
+//	}
+//
+// stage and base are names of trees, which [TreeHash] defines; the agent fetches
+// their files into store/trees/<hash>/ and verifies them before it asks for a
+// start. memory is at least 64 MiB, cpus 1 to 1024, disk at least 1 MiB, maxSec
+// 60 to 86400 and at most the policy's. vram is bytes of accelerator memory on
+// the accelerators of gpus, which are distinct indices 0 to 255 of this host;
+// vram 0 is no accelerator, and then, and only then, gpus is []. Anything else
+// fails schema.
+//
+// # What runs
+//
+// The train binary that the root-owned manifest pins by its SHA-256, with
+//
+//	train fit /in/stage/stage.json --run <activity> --spool /spool
+//	  --data <dir>/data --builds <dir>/builds --runs <dir>/runs
+//	  --threads <cpus> --json
+//
+// where <dir> is the run directory. No word of it comes from the stage or from
+// the input but the number of threads, and the launcher builds it.
+//
+// # What it sees
+//
+//	/in/stage  the stage's tree, read-only
+//	/in/base   the base's tree, read-only; a stage says "init": {"dir": "../base"}
+//	/spool     /var/lib/hanzo/link/spool/<activity>, writable and kept: what the
+//	           run recorded, which the agent uploads while it runs and after
+//	<dir>      its run directory, writable, deleted at stop
+//
+// and the system's runtime paths, and the device nodes of gpus and of no other
+// accelerator. There is no network and no socket: the workload is not called,
+// and says what it has to say in its spool. A spool that is there already is gone
+// on with, as train fit does after a crash.
+//
+// # Environment
+//
+// Exactly
+//
+//	PATH    a fixed system path
+//	HOME    its run directory
+//	TMPDIR  its run directory
+//	LANG    C.UTF-8
+//
+// # Limits
+//
+//	memory.max       memory; the run directory, when it is a tmpfs, /dev/shm and
+//	                 the page cache of what it writes are charged to it
+//	memory.swap.max  0
+//	cpu.max          cpus
+//	pids.max         TrainFitPids
+//	disk             disk, of run directory and spool together
+//	time             maxSec from ready, and at most the policy's maxSec
+//
+// # States
+//
+//	requested  enqueued, unclaimed
+//	pulling    the two trees are being fetched and verified; skipped when both
+//	           are in the store
+//	starting   the sandbox is being built
+//	ready      the train binary is running
+//	idle       never
+//	stopped    done: it ended by itself with status 0; or cancel, policy, deadline,
+//	           max, unlink
+//	failed     any other end, with the code of HIP-1172 A5: crash for a status
+//	           that is not 0, a signal of its own and memory or disk exhausted
+//
+// A run that was stopped by another reason than done is left open in its spool, as
+// Ctrl-C leaves it, and the same stage can go on from there.
+type TrainFitInput struct {
+	Stage  string `json:"stage"`
+	Base   string `json:"base"`
+	Memory int64  `json:"memory"`
+	Disk   int64  `json:"disk"`
+	VRAM   int64  `json:"vram"`
+	CPUs   int    `json:"cpus"`
+	GPUs   []int  `json:"gpus"`
+	MaxSec int    `json:"maxSec"`
+}
+
+// TrainFitPids is how many threads a workload of kind [TrainFit] may have. It
+// starts no process, and computes on as many threads as it has cpus; but Go's
+// scheduler counts the host's cores, which it may see, and may have a thread for
+// each and as many again for its collector, and dies where it cannot have them.
+// So the limit fits a host of 1024 cores twice over, and is an eighth of the
+// smallest pid space (32768) that Linux has.
+const TrainFitPids = 4096
+
+// ParseTrainFit reads an input of kind [TrainFit]. Its errors are what HIP-1172
+// calls schema: they name the member as a JSON pointer.
+func ParseTrainFit(input []byte) (TrainFitInput, error) {
+	var in TrainFitInput
+	if err := canon.Unmarshal(input, &in); err != nil {
+		return TrainFitInput{}, err
+	}
+	if err := in.check(); err != nil {
+		return TrainFitInput{}, err
+	}
+	return in, nil
+}
+
+func (in TrainFitInput) check() error {
+	if !hashShape.MatchString(in.Stage) {
+		return refuse("/stage", "%.80q is not 64 lower-case hex digits", in.Stage)
+	}
+	if !hashShape.MatchString(in.Base) {
+		return refuse("/base", "%.80q is not 64 lower-case hex digits", in.Base)
+	}
+	if err := checkNumbers([]number{
+		{"/memory", in.Memory, 64 << 20, maxBytes},
+		{"/cpus", int64(in.CPUs), 1, maxCPUs},
+		{"/disk", in.Disk, 1 << 20, maxBytes},
+		{"/vram", in.VRAM, 0, maxBytes},
+		{"/maxSec", int64(in.MaxSec), 60, 86400},
+	}); err != nil {
+		return err
+	}
+	for i, g := range in.GPUs {
+		if g < 0 || g > 255 {
+			return refuse("/gpus", "%d is not within 0 to 255", g)
+		}
+		if slices.Contains(in.GPUs[:i], g) {
+			return refuse("/gpus", "%d stands twice", g)
+		}
+	}
+	switch {
+	case in.VRAM == 0 && len(in.GPUs) > 0:
+		return refuse("/gpus", "names accelerators while vram is 0; write [] or the vram")
+	case in.VRAM > 0 && len(in.GPUs) == 0:
+		return refuse("/gpus", "names no accelerator while vram is %d; name one or write vram 0", in.VRAM)
+	}
+	return nil
+}
+
+// Ask is what the workload would be to the policy. It loads no model of a source
+// and never idles.
+func (in TrainFitInput) Ask(activity, org string) Ask {
+	return Ask{
+		Activity: activity, Kind: TrainFit, Org: org,
+		VRAM: in.VRAM, Memory: in.Memory, CPUs: in.CPUs, Disk: in.Disk,
+		MaxSec: in.MaxSec,
+	}
+}
