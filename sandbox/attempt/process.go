@@ -1,0 +1,553 @@
+//go:build linux
+
+package attempt
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// processEfforts reach for other processes and for more rights.
+var processEfforts = []effort{
+	{1, "trace pid 1, a child, a sibling", "EPERM", tracing},
+	{2, "read and steal from another process's memory and descriptors", "EPERM", otherMemory},
+	{3, "open /proc/1/mem, environ, root, cwd, fd, exe, maps", "EACCES", initFiles},
+	{4, "kill and stop pid 1", "no effect", killInit},
+	{6, "see or signal a process of the host", "ESRCH", hostProcesses},
+	{7, "become root or another user", "EPERM", otherUser},
+	{8, "run set-user-ID programs", "user unchanged", setuidPrograms},
+	{9, "raise capabilities", "EPERM, none held", capabilities},
+	{11, "leave a core dump", "none written", coreDump},
+	{18, "take priority over others", "EPERM", priority},
+	{19, "leave 1000 zombies to pid 1", "reaped", zombies},
+}
+
+func tracing(t *trial) {
+	child, end, err := bystander()
+	if err != nil {
+		t.gaveWay("no child to trace: %v", err)
+		return
+	}
+	defer end()
+	for _, target := range []struct {
+		name string
+		pid  int
+	}{{"pid 1", 1}, {"a child", child}, {"its parent", os.Getppid()}} {
+		for _, request := range []struct {
+			name   string
+			number uintptr
+		}{{"attach to", unix.PTRACE_ATTACH}, {"seize", unix.PTRACE_SEIZE}} {
+			err := sys(unix.SYS_PTRACE, request.number, uintptr(target.pid))
+			t.refused(request.name+" "+target.name, err, unix.EPERM)
+			if err == nil {
+				sys(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(target.pid))
+			}
+		}
+	}
+	t.siblings()
+}
+
+// siblings lets one child attach to another.
+func (t *trial) siblings() {
+	first, end, err := bystander()
+	if err != nil {
+		return
+	}
+	defer end()
+	second, errno := fork()
+	if errno != 0 {
+		return
+	}
+	if second == 0 {
+		_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_ATTACH, uintptr(first), 0, 0, 0, 0)
+		exit(uintptr(e))
+	}
+	status, err := reap(second)
+	if err == nil {
+		t.refused("attach to a sibling", asErrno(status.ExitStatus()), unix.EPERM)
+	}
+}
+
+// asErrno is a child's exit status that is an errno.
+func asErrno(status int) error {
+	if status == 0 {
+		return nil
+	}
+	return unix.Errno(status)
+}
+
+func otherMemory(t *trial) {
+	child, end, err := bystander()
+	if err != nil {
+		t.gaveWay("no child to read: %v", err)
+		return
+	}
+	defer end()
+	var word uint64
+	local := unix.Iovec{Base: (*byte)(unsafe.Pointer(&word)), Len: 8}
+	remote := unix.RemoteIovec{Base: address(&word), Len: 8}
+	l, r := address(&local), address(&remote)
+	for _, pid := range []int{1, child} {
+		p := uintptr(pid)
+		t.refused(fmt.Sprintf("process_vm_readv of %d", pid), sys(unix.SYS_PROCESS_VM_READV, p, l, 1, r, 1, 0), unix.EPERM)
+		t.refused(fmt.Sprintf("process_vm_writev of %d", pid), sys(unix.SYS_PROCESS_VM_WRITEV, p, l, 0, r, 0, 0), unix.EPERM)
+		t.refused(fmt.Sprintf("kcmp with %d", pid), sys(unix.SYS_KCMP, p, uintptr(os.Getpid()), 0, 0, 0), unix.EPERM)
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue // nothing to steal through
+		}
+		t.refused(fmt.Sprintf("pidfd_getfd of %d", pid), sys(unix.SYS_PIDFD_GETFD, uintptr(fd), 1, 0), unix.EPERM)
+		t.refused(fmt.Sprintf("process_madvise of %d", pid), sys(unix.SYS_PROCESS_MADVISE, uintptr(fd), r, 1, unix.MADV_COLD, 0), unix.EPERM)
+		unix.Close(fd)
+	}
+}
+
+func initFiles(t *trial) {
+	for _, name := range []string{"mem", "environ", "root", "cwd", "fd", "exe", "maps", "auxv", "syscall", "stack", "io"} {
+		path := "/proc/1/" + name
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(fd)
+		}
+		t.refused(path, err, unix.EACCES, unix.EPERM, unix.ENOENT)
+	}
+	fd, err := unix.Open("/proc/1/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	t.refused("/proc/1/mem to write", err, unix.EACCES, unix.EPERM)
+}
+
+// killInit sends what a kernel never delivers to a pid 1 from within. Were it
+// delivered, this line would not come.
+func killInit(t *trial) {
+	for _, signal := range []unix.Signal{unix.SIGKILL, unix.SIGSTOP} {
+		if err := unix.Kill(1, signal); err != nil {
+			t.held(answer(err))
+		}
+	}
+	state, _, err := processStat(1)
+	switch {
+	case err != nil:
+		t.gaveWay("pid 1 cannot be seen: %v", err)
+	case strings.Contains("TtZX", state):
+		t.gaveWay("pid 1 is in state %s", state)
+	default:
+		t.held("no effect")
+	}
+}
+
+// processStat is the state letter and the parent of a process.
+func processStat(pid int) (state string, parent int, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0, err
+	}
+	// pid (name) state ppid ...: the name may hold anything, but ends last
+	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	if len(fields) < 2 {
+		return "", 0, fmt.Errorf("/proc/%d/stat is short", pid)
+	}
+	parent, err = strconv.Atoi(fields[1])
+	return fields[0], parent, err
+}
+
+// processes are the pids that /proc lists.
+func processes() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// hostProcesses looks for a process that does not descend from pid 1 of this
+// namespace. A host has its own pid 1, so a parent of 0 is told apart by there
+// being exactly one.
+func hostProcesses(t *trial) {
+	pids, err := processes()
+	if err != nil {
+		t.gaveWay("/proc cannot be listed: %v", err)
+		return
+	}
+	for _, pid := range pids {
+		_, parent, err := processStat(pid)
+		if err != nil {
+			continue // it ended
+		}
+		if pid != 1 && (parent == 0 || !slices.Contains(pids, parent)) {
+			t.gaveWay("process %d has parent %d", pid, parent)
+		}
+	}
+	if len(pids) > 16 {
+		t.gaveWay("/proc lists %d processes", len(pids))
+	}
+	const last = 1 << 16 // what a host that was not told otherwise numbers up to twice
+	for pid := 2; pid < last; pid++ {
+		if unix.Kill(pid, 0) == unix.ESRCH {
+			continue
+		}
+		status, err := procStatus(fmt.Sprintf("/proc/%d/status", pid)) // also of a thread's id
+		if err != nil && unix.Kill(pid, 0) == unix.ESRCH {
+			continue // it ended
+		}
+		if group, _ := strconv.Atoi(status["Tgid"]); !slices.Contains(pids, group) {
+			t.gaveWay("a signal reaches %d, which /proc does not list", pid)
+		}
+	}
+	t.held("ESRCH")
+}
+
+func otherUser(t *trial) {
+	keep := ^uintptr(0)
+	other := uintptr(os.Getuid() + 1)
+	var root uint32
+	group := address(&root)
+	for _, call := range []struct {
+		name string
+		err  error
+	}{
+		{"setuid(0)", sys(unix.SYS_SETUID, 0)},
+		{"setresuid to another user", sys(unix.SYS_SETRESUID, other, other, other)},
+		{"setresuid to root, saved", sys(unix.SYS_SETRESUID, keep, keep, 0)},
+		{"setreuid(0, 0)", sys(unix.SYS_SETREUID, 0, 0)},
+		{"setgid(0)", sys(unix.SYS_SETGID, 0)},
+		{"setresgid to root", sys(unix.SYS_SETRESGID, 0, 0, 0)},
+		{"setgroups of root", sys(unix.SYS_SETGROUPS, 1, group)},
+	} {
+		t.refused(call.name, call.err, unix.EPERM)
+	}
+	for _, number := range []uintptr{unix.SYS_SETFSUID, unix.SYS_SETFSGID} {
+		value(number, 0) // answers the old one, whatever it did
+		if now, _ := value(number, keep); now == 0 {
+			t.gaveWay("file access as root")
+		}
+	}
+	status, err := procStatus("/proc/thread-self/status")
+	if err != nil {
+		t.gaveWay("own status: %v", err)
+		return
+	}
+	if fields := strings.Fields(status["Uid"] + " " + status["Gid"]); slices.Contains(fields, "0") {
+		t.gaveWay("an id is 0: %v", fields)
+	}
+	if slices.Contains(strings.Fields(status["Groups"]), "0") {
+		t.gaveWay("in group 0")
+	}
+	if status["NoNewPrivs"] != "1" {
+		t.gaveWay("programs may gain rights when executed")
+	}
+	if status["Seccomp"] != "2" {
+		t.gaveWay("no system call filter")
+	}
+}
+
+// procStatus is a status file of /proc as fields.
+func procStatus(path string) (map[string]string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	fields := make(map[string]string)
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(line, ":")
+		fields[name] = strings.TrimSpace(value)
+	}
+	return fields, nil
+}
+
+// programs are the directories in which a host keeps programs that grant rights.
+var programs = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/libexec", "/usr/lib", "/opt"}
+
+// privileged walks the programs that grant rights: by their mode, or by
+// capabilities stored with the file.
+func privileged(depth int, visit func(path string, byMode, byFile bool)) {
+	for _, dir := range programs {
+		filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return nil
+			}
+			if entry.IsDir() {
+				if strings.Count(strings.TrimPrefix(path, dir), "/") > depth {
+					return filepath.SkipDir
+				}
+				return nil
+			}
+			info, err := entry.Info()
+			if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+				return nil
+			}
+			byMode := info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0
+			size, err := unix.Lgetxattr(path, "security.capability", nil)
+			byFile := err == nil && size > 0
+			if byMode || byFile {
+				visit(path, byMode, byFile)
+			}
+			return nil
+		})
+	}
+}
+
+func setuidPrograms(t *trial) {
+	privileged(1, func(path string, byMode, _ bool) {
+		if byMode {
+			t.heldStopped(path)
+		}
+	})
+	if len(t.answers) == 0 && len(t.gave) == 0 {
+		t.held("none to be found")
+	}
+}
+
+// heldStopped starts a program, stops it before it has done anything and reads
+// who it is.
+func (t *trial) heldStopped(path string) {
+	const tries = 5 // a program may end before it can be stopped
+	for range tries {
+		status, err := started(path)
+		if err != nil {
+			if e, ok := err.(unix.Errno); ok && (e == unix.EACCES || e == unix.EPERM || e == unix.ENOENT) {
+				t.held("may not be run")
+				return
+			}
+			t.gaveWay("%s: %v", path, err)
+			return
+		}
+		if status == nil {
+			continue
+		}
+		want := strconv.Itoa(os.Getuid())
+		for _, id := range strings.Fields(status["Uid"]) {
+			if id != want {
+				t.gaveWay("%s runs as user %s", path, id)
+				return
+			}
+		}
+		want = strconv.Itoa(os.Getgid())
+		for _, id := range strings.Fields(status["Gid"]) {
+			if id != want {
+				t.gaveWay("%s runs as group %s", path, id)
+				return
+			}
+		}
+		if caps := strings.Trim(status["CapEff"]+status["CapPrm"], "0"); caps != "" {
+			t.gaveWay("%s runs with capabilities %s", path, status["CapEff"])
+			return
+		}
+		t.held("user unchanged")
+		return
+	}
+	t.held("ended at once")
+}
+
+// started is the status file of a program just executed, nil when it was too
+// quick.
+func started(path string) (map[string]string, error) {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(null)
+	files := []uintptr{uintptr(null), uintptr(null), uintptr(null)}
+	pid, err := syscall.ForkExec(path, []string{path}, &syscall.ProcAttr{Files: files})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		unix.Kill(pid, unix.SIGKILL)
+		reap(pid)
+	}()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		if err == unix.EPERM {
+			return map[string]string{"Uid": "another"}, nil
+		}
+		return nil, nil
+	}
+	var wait unix.WaitStatus
+	if _, err := unix.Wait4(pid, &wait, unix.WUNTRACED, nil); err != nil || !wait.Stopped() {
+		return nil, nil
+	}
+	return procStatus(fmt.Sprintf("/proc/%d/status", pid))
+}
+
+func capabilities(t *trial) {
+	status, err := procStatus("/proc/thread-self/status")
+	if err != nil {
+		t.gaveWay("own status: %v", err)
+		return
+	}
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		if strings.Trim(status[set], "0") != "" {
+			t.gaveWay("%s is %s", set, status[set])
+		}
+	}
+	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
+		t.refused(fmt.Sprintf("ambient capability %d", c),
+			sys(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0), unix.EPERM)
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	all := [2]unix.CapUserData{{Effective: ^uint32(0), Permitted: ^uint32(0)}, {Effective: 0x1ff, Permitted: 0x1ff}}
+	t.refused("capset of all", sys(unix.SYS_CAPSET, address(&header), address(&all[0])), unix.EPERM)
+	t.refused("drop what makes root safe", sys(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0x1), unix.EPERM)
+	path := filepath.Join(t.Run, "capable")
+	if os.WriteFile(path, nil, 0o755) == nil {
+		defer os.Remove(path)
+		grant := []byte{1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0}
+		t.refused("give a file capabilities", unix.Setxattr(path, "security.capability", grant, 0), unix.EPERM, unix.EOPNOTSUPP)
+	}
+	privileged(1, func(path string, _, byFile bool) {
+		if byFile {
+			t.heldStopped(path)
+		}
+	})
+}
+
+// coreDump raises what it may and crashes a child that allows to be dumped.
+func coreDump(t *trial) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err == nil && limit.Max > 1 {
+		t.gaveWay("a core dump may have %d bytes", limit.Max)
+	}
+	t.refused("raise the limit of core dumps",
+		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}), unix.EPERM)
+	child, errno := fork()
+	if errno != 0 {
+		t.gaveWay("no child: %v", errno)
+		return
+	}
+	if child == 0 {
+		unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0, 0)
+		// Go handles the signals that dump core, so back to the kernel's default.
+		unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGABRT), address(&defaultAction), 0, 8, 0, 0)
+		unix.RawSyscall6(unix.SYS_KILL, ownPid(), uintptr(unix.SIGABRT), 0, 0, 0, 0)
+		exit(1)
+	}
+	status, err := reap(child)
+	switch {
+	case err != nil:
+		t.gaveWay("wait: %v", err)
+	case status.CoreDump():
+		t.gaveWay("the kernel wrote or handed over a core dump")
+	case !status.Signaled():
+		t.gaveWay("the child did not crash but ended with %#x", uint32(status))
+	}
+	if cores, _ := filepath.Glob(filepath.Join(t.Run, "core*")); len(cores) > 0 {
+		t.gaveWay("left %s", cores[0])
+		for _, path := range cores {
+			os.Remove(path)
+		}
+		return
+	}
+	t.held("none written")
+}
+
+// defaultAction is struct sigaction for SIG_DFL.
+var defaultAction [4]uint64
+
+//go:nosplit
+func ownPid() uintptr {
+	pid, _, _ := unix.RawSyscall6(unix.SYS_GETPID, 0, 0, 0, 0, 0, 0)
+	return pid
+}
+
+func priority(t *trial) {
+	t.refused("nice -20", sys(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, ^uintptr(19)), unix.EPERM, unix.EACCES)
+	one := int32(1)
+	param := address(&one)
+	const fifo, roundRobin, deadline, ioRealtime = 1, 2, 6, 1 << 13
+	t.refused("SCHED_FIFO", sys(unix.SYS_SCHED_SETSCHEDULER, 0, fifo, param), unix.EPERM)
+	t.refused("SCHED_RR", sys(unix.SYS_SCHED_SETSCHEDULER, 0, roundRobin, param), unix.EPERM)
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: deadline, Runtime: 1e7, Deadline: 1e8, Period: 1e8}
+	t.refused("SCHED_DEADLINE", sys(unix.SYS_SCHED_SETATTR, 0, address(&attr), 0), unix.EPERM)
+	t.refused("realtime disk priority", sys(unix.SYS_IOPRIO_SET, 1, 0, ioRealtime), unix.EPERM)
+	for _, limit := range []int{unix.RLIMIT_NICE, unix.RLIMIT_RTPRIO} {
+		t.refused("raise the limit of priority", unix.Setrlimit(limit, &unix.Rlimit{Cur: 20, Max: 20}), unix.EPERM)
+	}
+	adj, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return
+	}
+	if n, _ := strconv.Atoi(strings.TrimSpace(string(adj))); n > -1000 {
+		f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_WRONLY, 0)
+		if err == nil {
+			_, err = fmt.Fprint(f, -1000)
+			f.Close()
+		}
+		t.refused("be spared when memory runs out", err, unix.EACCES, unix.EPERM, unix.EROFS)
+	}
+}
+
+func zombies(t *trial) {
+	const number = 1000
+	if err := orphan(number); err != nil {
+		t.gaveWay("only some were made: %v", err)
+		return
+	}
+	if left := awaitReaped(10 * time.Second); left > 0 {
+		t.gaveWay("%d zombies are left", left)
+		return
+	}
+	t.held("reaped")
+}
+
+// orphan leaves n ended processes to pid 1.
+func orphan(n int) error {
+	parent, errno := fork()
+	if errno != 0 {
+		return errno
+	}
+	if parent == 0 {
+		for range n {
+			child, errno := fork()
+			if errno != 0 {
+				exit(uintptr(errno))
+			}
+			if child == 0 {
+				exit(0)
+			}
+		}
+		exit(0)
+	}
+	status, err := reap(parent)
+	if err != nil {
+		return err
+	}
+	return asErrno(status.ExitStatus())
+}
+
+// awaitReaped is how many zombies pid 1 still has when there are none any more or
+// the time is up.
+func awaitReaped(limit time.Duration) int {
+	for end := time.Now().Add(limit); ; {
+		pids, err := processes()
+		if err != nil {
+			return -1
+		}
+		left := 0
+		for _, pid := range pids {
+			if state, parent, err := processStat(pid); err == nil && state == "Z" && parent == 1 {
+				left++
+			}
+		}
+		if left == 0 || time.Now().After(end) {
+			return left
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
