@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package sandbox turns a [Spec] into a process tree that can see, use and reach
 // only what the Spec names, and takes it away again whole.
 //

@@ -1,9 +1,22 @@
+//go:build linux
+
 package sandbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hanzoai/link/sandbox/stage"
 )
 
 // Config is where workloads are made.
@@ -16,22 +29,308 @@ type Config struct {
 }
 
 // Host makes workloads. It may be used by several goroutines.
-type Host struct{ cfg Config }
+type Host struct {
+	cfg Config
+	log *slog.Logger
 
-func New(cfg Config) (*Host, error)                                     { return &Host{cfg}, nil }
-func (h *Host) Sweep() error                                            { return nil }
-func (h *Host) Park(ctx context.Context) error                          { return nil }
-func (h *Host) Close() error                                            { return nil }
-func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) { panic("soon") }
+	mu     sync.Mutex
+	parked *process // a stage that waits for an order, or nil
+	next   int      // number of the next control group
+}
 
-// Workload is one running Spec.
-type Workload struct{}
+// New checks that the directories are there. It makes and changes nothing.
+func New(cfg Config) (*Host, error) {
+	if cfg.Stage == nil {
+		return nil, errors.New("sandbox: no stage binary")
+	}
+	if cfg.User == 0 {
+		return nil, errors.New("sandbox: workloads cannot run as root")
+	}
+	for _, dir := range []string{cfg.Group, cfg.Run} {
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !filepath.IsAbs(dir) {
+			return nil, fmt.Errorf("sandbox: %q is not an absolute path of a directory", dir)
+		}
+	}
+	h := &Host{cfg: cfg, log: cfg.Log, next: 1}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	return h, nil
+}
 
-func (w *Workload) Stop(ctx context.Context) error               { panic("soon") }
-func (w *Workload) Kill() error                                  { panic("soon") }
-func (w *Workload) Done() <-chan struct{}                        { panic("soon") }
-func (w *Workload) Exit() Exit                                   { panic("soon") }
-func (w *Workload) Group() string                                { panic("soon") }
-func (w *Workload) Run() string                                  { panic("soon") }
-func (w *Workload) PidFD() *os.File                              { panic("soon") }
-func (w *Workload) Socket(ctx context.Context) (*os.File, error) { panic("soon") }
+// Sweep kills and removes what an earlier life left: every control group that a
+// Host makes, and everything in the directory of run directories. It is called
+// before the first Start, never beside one.
+func (h *Host) Sweep() error {
+	var errs []error
+	entries, err := os.ReadDir(h.cfg.Group)
+	errs = append(errs, err)
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasPrefix(e.Name(), groupPrefix) {
+			continue
+		}
+		g := group{filepath.Join(h.cfg.Group, e.Name())}
+		h.log.Info("killing what an earlier launcher left", "group", e.Name())
+		errs = append(errs, g.kill(), g.remove())
+	}
+	dir, err := os.Open(h.cfg.Run)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	errs = append(errs, err)
+	for _, name := range names {
+		errs = append(errs, removeTree(int(dir.Fd()), name))
+	}
+	return errors.Join(errs...)
+}
+
+// Park makes a stage ahead of need: the next Start begins with one that already has
+// its namespaces, its root and its group. One is kept; a second call does nothing.
+func (h *Host) Park(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.parked != nil {
+		return nil
+	}
+	p, err := h.launch(ctx)
+	if err != nil {
+		return err
+	}
+	h.parked = p
+	return nil
+}
+
+// Close discards the parked stage. Workloads that run are the caller's to stop.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	p := h.parked
+	h.parked = nil
+	h.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.discard()
+}
+
+// take is the parked stage, or a new one.
+func (h *Host) take(ctx context.Context) (*process, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.parked
+	h.parked = nil
+	if p != nil && p.alive() {
+		return p, nil
+	}
+	if p != nil {
+		p.discard()
+	}
+	return h.launch(ctx)
+}
+
+// Start makes the workload and returns when its program has been executed. On an
+// error nothing of it is left. The files in spec stay the caller's and may be closed
+// afterwards. ctx bounds the start, not the workload's life.
+func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) {
+	if err := spec.check(); err != nil {
+		return nil, err
+	}
+	p, err := h.take(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	w := &Workload{spec: spec, process: p, root: h.cfg.Run, log: h.log.With("activity", spec.ID)}
+	if err := w.start(ctx, h.cfg.User); err != nil {
+		err = errors.Join(fmt.Errorf("sandbox: %w", err), p.discard())
+		return nil, errors.Join(err, w.removeRun())
+	}
+	w.begin()
+	return w, nil
+}
+
+// start furnishes the stage and has it execute the program.
+func (w *Workload) start(ctx context.Context, user uint32) error {
+	if err := w.makeRun(user); err != nil {
+		return err
+	}
+	if err := w.group.limit(w.spec.Limits, w.spec.Devices); err != nil {
+		return err
+	}
+	if err := w.open(); err != nil {
+		return err
+	}
+	order, mounts, err := w.order(user)
+	defer closeAll(mounts)
+	if err != nil {
+		return err
+	}
+	if err := w.process.send(order, mounts); err != nil {
+		return err
+	}
+	_, err = w.process.await(ctx, func(r stage.Report) bool { return r.Started })
+	return err
+}
+
+// makeRun makes the run directory, which must not exist: a run directory that an
+// earlier workload left is Sweep's to remove.
+func (w *Workload) makeRun(user uint32) error {
+	parent, err := unix.Open(w.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: w.root, Err: err}
+	}
+	defer unix.Close(parent)
+	if err := unix.Mkdirat(parent, w.spec.ID, 0o700); err != nil {
+		return &os.PathError{Op: "mkdir", Path: w.Run(), Err: err}
+	}
+	fd, err := unix.Openat(parent, w.spec.ID, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(&os.PathError{Op: "open", Path: w.Run(), Err: err}, unix.Unlinkat(parent, w.spec.ID, unix.AT_REMOVEDIR))
+	}
+	w.dir = os.NewFile(uintptr(fd), w.Run())
+	if err := unix.Fchown(fd, int(user), int(user)); err != nil {
+		return &os.PathError{Op: "chown", Path: w.Run(), Err: err}
+	}
+	return nil
+}
+
+// open keeps the directories whose contents count as the workload's disk use.
+func (w *Workload) open() error {
+	w.counted = []*os.File{w.dir}
+	for _, m := range w.spec.Mounts {
+		if !m.Write {
+			continue
+		}
+		fd, err := unix.Openat(int(m.Source.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("%s is writable and no directory: its use of disk could not be counted: %w", m.Target, err)
+		}
+		w.counted = append(w.counted, os.NewFile(uintptr(fd), m.Target))
+	}
+	return nil
+}
+
+// order translates the Spec for the stage, and makes the detached mounts that go
+// with it: once made they need no path and no descriptor of the caller's.
+func (w *Workload) order(user uint32) (stage.Order, []*os.File, error) {
+	s := &w.spec
+	o := stage.Order{
+		Program: "/app/" + s.Args[0], Args: s.Args, Env: s.Env, Run: w.Run(), ExecRun: s.ExecRun,
+		User: int(user), Umask: s.Umask, FileSize: uint64(s.Limits.Disk), Shm: s.Limits.Shm,
+		WholeProc: s.WholeProc, Inet: s.Inet,
+	}
+	if o.Shm == 0 {
+		o.Shm = cmpOr(s.Limits.Memory/4, 64<<20)
+	}
+	for _, g := range s.Groups {
+		o.Groups = append(o.Groups, int(g))
+	}
+	for _, f := range s.Files {
+		o.Files = append(o.Files, stage.File{Target: f.Target, Data: f.Data})
+	}
+	var mounts []*os.File
+	detach := func(f *os.File, attr uint64) error {
+		m, err := detached(f, attr)
+		if err == nil {
+			mounts = append(mounts, m)
+		}
+		return err
+	}
+	if err := detach(s.Program, roAttr); err != nil {
+		return o, mounts, err
+	}
+	if err := detach(w.dir, attrOf(true, s.ExecRun)); err != nil {
+		return o, mounts, err
+	}
+	for _, m := range s.Mounts {
+		info, err := m.Source.Stat()
+		if err != nil {
+			return o, mounts, err
+		}
+		if err := detach(m.Source, attrOf(m.Write, m.Exec)); err != nil {
+			return o, mounts, err
+		}
+		o.Mounts = append(o.Mounts, stage.Mount{Target: m.Target, Dir: info.IsDir(), Write: m.Write, Exec: m.Exec})
+	}
+	for _, d := range s.Devices {
+		f, err := d.open()
+		if err != nil {
+			return o, mounts, err
+		}
+		err = detach(f, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		f.Close()
+		if err != nil {
+			return o, mounts, err
+		}
+		o.Mounts = append(o.Mounts, stage.Mount{Target: d.Path, Write: true})
+	}
+	if len(o.Mounts) > stage.MaxMounts {
+		return o, mounts, fmt.Errorf("%d mounts: a workload has at most %d", len(o.Mounts), stage.MaxMounts)
+	}
+	return o, mounts, nil
+}
+
+const roAttr = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+func attrOf(write, exec bool) uint64 {
+	attr := uint64(roAttr)
+	if write {
+		attr &^= unix.MOUNT_ATTR_RDONLY
+	}
+	if !exec {
+		attr |= unix.MOUNT_ATTR_NOEXEC
+	}
+	return attr
+}
+
+// detached is a mount of f that stands nowhere yet. It must be made here: the stage
+// lives in another mount namespace, where a descriptor of this one's mounts cannot
+// be cloned (EINVAL).
+func detached(f *os.File, attr uint64) (*os.File, error) {
+	fd, err := unix.OpenTree(int(f.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, &os.PathError{Op: "open_tree", Path: f.Name(), Err: err}
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attr, Propagation: unix.MS_PRIVATE}); err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "mount_setattr", Path: f.Name(), Err: err}
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// open opens the node, and refuses what is not the device that was admitted.
+func (d Device) open() (*os.File, error) {
+	fd, err := unix.Open(d.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: d.Path, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, &os.PathError{Op: "stat", Path: d.Path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(d.Major, d.Minor) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%s is not the character device %d:%d that was admitted", d.Path, d.Major, d.Minor)
+	}
+	return os.NewFile(uintptr(fd), d.Path), nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+func cmpOr(n, otherwise int64) int64 {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// gone reports whether err says that a thing is not there any more.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
+
+// startTimeout bounds what a stage does by itself before it is parked.
+const startTimeout = 30 * time.Second

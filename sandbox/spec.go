@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox
 
 import (
@@ -29,13 +31,9 @@ type Spec struct {
 	WholeProc bool          // /proc as GPU libraries need it; otherwise only processes
 	ExecRun   bool          // files in the run directory may be executed
 	Socket    string        // the unix socket that the workload makes in its run directory
-	Umask     int           // 0 means 0077; see NoUmask
+	Umask     int           // the workload's; its run directory is 0700 whatever this is
 	Grace     time.Duration // between SIGTERM and the kill; 0 means 10 s (HIP-1172 A8)
 }
-
-// NoUmask is a [Spec.Umask] of zero, for a workload whose socket others must be
-// able to write to; its run directory stays closed.
-const NoUmask = -1
 
 // Mount is a file or directory that the workload sees at Target. It is never
 // searched by path again: Source is what is mounted, read-only unless Write, and

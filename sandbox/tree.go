@@ -1,0 +1,231 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A workload can make its run directory as unpleasant as the file system allows:
+// links out of it, pipes, a million files, directories nested far beyond what a path
+// can name. Nothing here follows a link, builds a path or recurses.
+
+// removeTree removes name in the directory parent, whatever it is. A directory found
+// in a directory is moved up to the top of the tree before it is emptied, so that two
+// descriptors are enough for any depth.
+func removeTree(parent int, name string) error {
+	isDir, err := unlink(parent, name)
+	if err != nil || !isDir {
+		return err
+	}
+	top, err := openDir(parent, name)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	moved := 0
+	lift := func(dir *os.File, name string) error {
+		for {
+			moved++
+			err := unix.Renameat2(int(dir.Fd()), name, int(top.Fd()), "moved-"+strconv.Itoa(moved), unix.RENAME_NOREPLACE)
+			if err == nil {
+				return nil
+			}
+			if err != unix.EEXIST {
+				return &os.PathError{Op: "move", Path: name, Err: err}
+			}
+		}
+	}
+	err = empty(top, func(name string) error {
+		dir, err := openDir(int(top.Fd()), name)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		if err := empty(dir, func(name string) error { return lift(dir, name) }); err != nil {
+			return err
+		}
+		return rmdir(int(top.Fd()), name)
+	})
+	if err != nil {
+		return err
+	}
+	return rmdir(parent, name)
+}
+
+// empty unlinks everything in dir and gives each directory to sub, which takes it
+// away. It goes over dir until it finds nothing: what sub moves to dir may or may not
+// be seen in the same pass.
+func empty(dir *os.File, sub func(name string) error) error {
+	for {
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		found := false
+		for {
+			names, err := dir.Readdirnames(1024)
+			if len(names) == 0 {
+				if err != nil && err != io.EOF {
+					return err
+				}
+				break
+			}
+			found = true
+			for _, name := range names {
+				isDir, err := unlink(int(dir.Fd()), name)
+				if err == nil && isDir {
+					err = sub(name)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+		if !found {
+			return nil
+		}
+	}
+}
+
+// unlink removes name unless it is a directory.
+func unlink(parent int, name string) (isDir bool, err error) {
+	switch err := unix.Unlinkat(parent, name, 0); err {
+	case nil, unix.ENOENT:
+		return false, nil
+	case unix.EISDIR:
+		return true, nil
+	default:
+		return false, &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+}
+
+func rmdir(parent int, name string) error {
+	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
+		return &os.PathError{Op: "remove", Path: name, Err: err}
+	}
+	return nil
+}
+
+func openDir(parent int, name string) (*os.File, error) {
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Bounds of what is counted. Past them a tree counts as over its limit: no honest
+// workload comes near, and counting must not cost the launcher more than the
+// workload spent on making it.
+const (
+	maxDepth   = 64
+	maxEntries = 1 << 20
+	inode      = 4096 // bytes charged for a file or directory as such
+)
+
+var errTooMuch = errors.New("more directories or files than are counted")
+
+// usage is the bytes on disk of what is in dir: blocks and not lengths, so that a
+// sparse file counts for what it takes.
+func usage(dir *os.File) (int64, error) {
+	entries := 0
+	return count(dir, maxDepth, &entries)
+}
+
+func count(dir *os.File, depth int, entries *int) (int64, error) {
+	if depth == 0 {
+		return 0, errTooMuch
+	}
+	if _, err := dir.Seek(0, io.SeekStart); err != nil {
+		return 0, err
+	}
+	var total int64
+	for {
+		names, _ := dir.Readdirnames(1024)
+		if len(names) == 0 {
+			return total, nil // at the end, or as far as can be read
+		}
+		for _, name := range names {
+			if *entries++; *entries > maxEntries {
+				return total, errTooMuch
+			}
+			var st unix.Stat_t
+			if unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue // removed meanwhile
+			}
+			total += st.Blocks*512 + inode
+			if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				continue
+			}
+			sub, err := openDir(int(dir.Fd()), name)
+			if err != nil {
+				continue
+			}
+			n, err := count(sub, depth-1, entries)
+			sub.Close()
+			total += n
+			if err != nil {
+				return total, err
+			}
+		}
+	}
+}
+
+// watchDisk kills the workload when it holds more disk than its limit, or when its
+// file system has less left than must stay free. A count that takes long is made less
+// often, so that it costs at most a tenth of a processor.
+func (w *Workload) watchDisk(ctx context.Context) {
+	l := w.spec.Limits
+	if l.Disk == 0 && l.Free == 0 {
+		return
+	}
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait.C:
+		}
+		began := time.Now()
+		if over := overDisk(w.counted, l); over != "" {
+			w.end(Disk, over)
+			w.kill()
+			return
+		}
+		wait.Reset(max(time.Second, 10*time.Since(began)))
+	}
+}
+
+// overDisk says what is exceeded, or nothing.
+func overDisk(dirs []*os.File, l Limits) string {
+	if l.Free > 0 {
+		var fs unix.Statfs_t
+		if err := unix.Fstatfs(int(dirs[0].Fd()), &fs); err == nil && int64(fs.Bavail)*fs.Bsize < l.Free {
+			return fmt.Sprintf("the file system has %d bytes left where %d must stay free", int64(fs.Bavail)*fs.Bsize, l.Free)
+		}
+	}
+	if l.Disk == 0 {
+		return ""
+	}
+	var total int64
+	for _, d := range dirs {
+		n, err := usage(d)
+		total += n
+		if err != nil {
+			return err.Error()
+		}
+	}
+	if total > l.Disk {
+		return fmt.Sprintf("%d bytes of disk, limit %d", total, l.Disk)
+	}
+	return ""
+}
