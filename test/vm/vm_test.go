@@ -1,0 +1,223 @@
+//go:build linux
+
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// programs are what the machine is given, by the name it has there. All are
+// static: the machine has no more than a minimal Debian.
+var programs = map[string]string{
+	"hanzo-launcher": "../../cmd/hanzo-launcher",
+	"hanzo-stage":    "../../cmd/hanzo-stage",
+	"hanzo":          "../../cmd/hanzo",
+	"train":          "../../cmd/train",
+}
+
+// runScript is the payload's program. The compiled tests speak test2json, which
+// is how their results keep their names on the way here.
+const runScript = `#!/bin/sh
+cd /run/payload
+LINK_VM_GUEST=1 exec ./guest.test -test.v=test2json -test.timeout=30m -test.run="$(cat pattern)"
+`
+
+// TestVM boots one machine, runs every test of guest/ in it, and reports
+// each under its own name. LINK_VM_RUN chooses among them as go test -run does.
+// Where no machine can be had it skips and says why; with LINK_REQUIRE_VM=1 that
+// is a failure.
+func TestVM(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots a machine under emulation, which takes minutes")
+	}
+	ctx := t.Context()
+	if deadline, ok := t.Deadline(); ok { // time to say what was running when it is hit
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(-15*time.Second), errors.New("the test's time is up: go test -timeout 20m gives more"))
+		defer cancel()
+	}
+	dir, err := Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := Build(ctx, dir, t.Output())
+	if unavailable, ok := errors.AsType[Unavailable](err); ok && os.Getenv("LINK_REQUIRE_VM") != "1" {
+		t.Skip(unavailable)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := t.ArtifactDir() // kept with go test -artifacts
+	output := &transcript{}
+	status, bootErr := image.Boot(ctx, Boot{Payload: makeGuest(t), Results: results, Output: output})
+	root := output.tree(t)
+	for _, sub := range root.children {
+		sub.report(t)
+	}
+	if bootErr != nil {
+		t.Fatalf("%v\nthe machine's output ends:\n%s", bootErr, output.tail(4096))
+	}
+	if len(root.children) == 0 || status != 0 && !t.Failed() {
+		t.Errorf("the guest ended with status %d:\n%s", status, output.tail(8192))
+	}
+	if t.Failed() {
+		t.Logf("the machine's journal:\n%s", journal(results))
+	}
+}
+
+// makeGuest builds the payload: the programs and the guest's tests.
+func makeGuest(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, source := range programs {
+		if _, err := os.Stat(filepath.Join(source, "main.go")); err != nil {
+			t.Logf("no %s yet", name)
+			continue
+		}
+		goBuild(t, "build", "-o", filepath.Join(dir, name), source)
+	}
+	goBuild(t, "test", "-c", "-o", filepath.Join(dir, "guest.test"), "./guest")
+	write(t, filepath.Join(dir, "run"), runScript)
+	write(t, filepath.Join(dir, "pattern"), os.Getenv("LINK_VM_RUN"))
+	return dir
+}
+
+func goBuild(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// journal is the end of what the machine's services logged, and of what the
+// kernel said once they ran.
+func journal(results string) string {
+	text, err := os.ReadFile(filepath.Join(results, "journal"))
+	if err != nil {
+		return err.Error()
+	}
+	if i := bytes.Index(text, []byte("Started payload.service")); i >= 0 {
+		text = text[i:]
+	}
+	return string(text[max(0, len(text)-16<<10):])
+}
+
+// A transcript collects the machine's output.
+type transcript struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *transcript) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, p...)
+	return len(p), nil
+}
+
+func (o *transcript) tail(n int) []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text[max(0, len(o.text)-n):]
+}
+
+// A result is what one test in the machine came to.
+type result struct {
+	name     string // its own part of the name
+	action   string // pass, fail or skip; empty when it never ended
+	output   []string
+	elapsed  float64
+	children []*result
+}
+
+// tree reads a transcript into the tests it tells of.
+func (o *transcript) tree(t *testing.T) *result {
+	t.Helper()
+	convert := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "tool", "test2json")
+	convert.Stdin = bytes.NewReader(o.tail(len(o.text)))
+	events, err := convert.Output()
+	if err != nil {
+		t.Fatalf("go tool test2json: %v", err)
+	}
+	root := &result{}
+	for lines := bufio.NewScanner(bytes.NewReader(events)); lines.Scan(); {
+		var e struct {
+			Action, Test, Output string
+			Elapsed              float64
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Test == "" {
+			continue
+		}
+		r := root.find(strings.Split(e.Test, "/"))
+		switch e.Action {
+		case "output":
+			r.output = append(r.output, e.Output)
+		case "pass", "fail", "skip":
+			r.action, r.elapsed = e.Action, e.Elapsed
+		}
+	}
+	return root
+}
+
+// find is the test of that name below r, made when it is new.
+func (r *result) find(name []string) *result {
+	if len(name) == 0 {
+		return r
+	}
+	i := slices.IndexFunc(r.children, func(c *result) bool { return c.name == name[0] })
+	if i < 0 {
+		i = len(r.children)
+		r.children = append(r.children, &result{name: name[0]})
+	}
+	return r.children[i].find(name[1:])
+}
+
+// report repeats a test of the machine as a subtest of t.
+func (r *result) report(t *testing.T) {
+	t.Run(r.name, func(t *testing.T) {
+		for _, c := range r.children {
+			c.report(t)
+		}
+		var log strings.Builder
+		for _, line := range r.output {
+			if s := strings.TrimSpace(line); !strings.HasPrefix(s, "=== ") && !strings.HasPrefix(s, "--- ") {
+				log.WriteString(line)
+			}
+		}
+		if log.Len() > 0 {
+			t.Logf("%.1f s in the machine\n%s", r.elapsed, log.String())
+		}
+		switch r.action {
+		case "fail":
+			t.Fail()
+		case "skip":
+			t.Skip("skipped in the machine")
+		case "":
+			t.Error("it never ended")
+		}
+	})
+}
