@@ -306,7 +306,7 @@ func goRuntime() error {
 		return fmt.Errorf("wait4: %v, status %d", err, status)
 	}
 	pidfd := -1
-	pid, err = syscall.ForkExec("/bin/cat", []string{"cat", "/dev/zero"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{PidFD: &pidfd}})
+	_, err = syscall.ForkExec("/bin/cat", []string{"cat", "/dev/zero"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{PidFD: &pidfd}})
 	if err != nil || pidfd < 0 {
 		return fmt.Errorf("ForkExec with a pidfd: %d, %w", pidfd, err)
 	}
