@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
@@ -90,7 +91,8 @@ func profile(args []string) (Profile, error) {
 // finds it writes to w. It answers the exit status: 0 unless something gave way
 // (1) or it was called wrongly (2).
 func Main(args []string, w io.Writer) int {
-	opened := descriptors() // before the runtime opens its own
+	opened := descriptors()     // before the runtime opens its own
+	signal.Ignore(unix.SIGXFSZ) // so that a file too large is an error to report
 	if os.Geteuid() == 0 {
 		fmt.Fprintln(os.Stderr, "this half of the check runs inside the sandbox, as a user without rights; hanzo sandbox check starts it")
 		return 2
@@ -208,6 +210,9 @@ func errnoName(e unix.Errno) string {
 
 // answer is an error in a table cell.
 func answer(err error) string {
+	if err == nil {
+		return "success"
+	}
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		return errnoName(errno)

@@ -38,7 +38,6 @@ const (
 	sysListmount = 458
 )
 
-
 // newNamespaces are the kinds of namespace by clone flag.
 var newNamespaces = []struct {
 	name string
@@ -93,7 +92,7 @@ func inChild(number uintptr, a ...uintptr) error {
 	case err != nil:
 		return err
 	case status.Signaled():
-		return errors.New("killed by " + unix.SignalName(status.Signal()))
+		return errors.New(unix.SignalName(status.Signal()))
 	}
 	return asErrno(status.ExitStatus())
 }
@@ -201,7 +200,8 @@ func readOnly(t *trial) {
 			if err == nil {
 				unix.Close(fd)
 			}
-			t.refused("open to write "+place, err, unix.EROFS)
+			// Permissions are asked first, so the list of mounts must say the rest.
+			t.refused("open to write "+place, err, unix.EROFS, unix.EACCES)
 		}
 	}
 	mounts, err := mountTable()

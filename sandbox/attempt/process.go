@@ -434,7 +434,7 @@ func coreDump(t *trial) {
 	if child == 0 {
 		unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1, 0, 0, 0, 0)
 		// Go handles the signals that dump core, so back to the kernel's default.
-		unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGABRT), address(&defaultAction), 0, 8, 0, 0)
+		unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGABRT), defaultAddress, 0, 8, 0, 0)
 		unix.RawSyscall6(unix.SYS_KILL, ownPid(), uintptr(unix.SIGABRT), 0, 0, 0, 0)
 		exit(1)
 	}
@@ -458,7 +458,10 @@ func coreDump(t *trial) {
 }
 
 // defaultAction is struct sigaction for SIG_DFL.
-var defaultAction [4]uint64
+var (
+	defaultAction  [4]uint64
+	defaultAddress = address(&defaultAction)
+)
 
 //go:nosplit
 func ownPid() uintptr {

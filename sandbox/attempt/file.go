@@ -1,0 +1,312 @@
+//go:build linux
+
+package attempt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// descriptorEfforts look at what the program was started with, before anything
+// else is opened.
+var descriptorEfforts = []effort{
+	{46, "find descriptors left open", "0 1 2", openDescriptors},
+	{47, "leave through a descriptor", "none leads out", descriptorsLead},
+	{48, "find the working directory outside", "the run directory", workingDirectory},
+	{72, "read the environment", "exactly what was given", environment},
+}
+
+// fileEfforts abuse the files and devices that the workload has.
+var fileEfforts = []effort{
+	{52, "leave traps among the results", "only its own kinds of file", traps},
+	{55, "fill /dev/shm", "ENOSPC at its size", fillShm},
+	{57, "make device nodes", "EPERM", makeNodes},
+	{58, "open devices that were not admitted", "ENOENT", otherDevices},
+}
+
+// descriptors are this process's open files. It opens none that stays.
+func descriptors() []int {
+	dir, err := unix.Open("/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(dir)
+	var names []string
+	buffer := make([]byte, 1<<16)
+	for {
+		n, err := unix.ReadDirent(dir, buffer)
+		if err != nil || n <= 0 {
+			break
+		}
+		_, _, names = unix.ParseDirent(buffer[:n], -1, names)
+	}
+	var fds []int
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil && fd != dir {
+			fds = append(fds, fd)
+		}
+	}
+	slices.Sort(fds)
+	return fds
+}
+
+func openDescriptors(t *trial) {
+	got := strings.Trim(fmt.Sprint(t.opened), "[]")
+	if got != "0 1 2" {
+		var leads []string
+		for _, fd := range t.opened {
+			if fd > 2 {
+				link, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+				leads = append(leads, fmt.Sprintf("%d is %s", fd, link))
+			}
+		}
+		t.gaveWay("%s open: %s", got, strings.Join(leads, ", "))
+		return
+	}
+	t.held(got)
+}
+
+func descriptorsLead(t *trial) {
+	for _, fd := range t.opened {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			continue
+		}
+		switch kind := st.Mode & unix.S_IFMT; kind {
+		case unix.S_IFDIR:
+			t.gaveWay("%d is a directory", fd)
+		case unix.S_IFREG, unix.S_IFSOCK, unix.S_IFBLK:
+			t.gaveWay("%d is of kind %#o", fd, kind)
+		case unix.S_IFCHR:
+			if !isNull(fd) {
+				t.gaveWay("%d is a device other than /dev/null", fd)
+			}
+		}
+		for _, path := range []string{"../..", "..", "etc/shadow"} {
+			out, err := unix.Openat(fd, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err == nil {
+				unix.Close(out)
+				t.gaveWay("%s from %d was opened", path, fd)
+			}
+		}
+	}
+	t.held("none leads out")
+}
+
+func workingDirectory(t *trial) {
+	var buffer [unix.PathMax]byte
+	n, err := unix.Getcwd(buffer[:])
+	if err != nil {
+		t.gaveWay("getcwd: %v", err)
+		return
+	}
+	cwd := strings.TrimRight(string(buffer[:n]), "\x00")
+	if cwd != t.Run { // "(unreachable)…" when it lies outside of the root
+		t.gaveWay("it is %s", cwd)
+		return
+	}
+	t.held("the run directory")
+}
+
+func environment(t *trial) {
+	got, want := os.Environ(), t.Env
+	if !slices.Equal(got, want) {
+		for _, v := range got {
+			if !slices.Contains(want, v) {
+				name, _, _ := strings.Cut(v, "=")
+				t.gaveWay("%s was not given", name)
+			}
+		}
+		for _, v := range want {
+			if !slices.Contains(got, v) {
+				name, _, _ := strings.Cut(v, "=")
+				t.gaveWay("%s is missing", name)
+			}
+		}
+		if len(t.gave) == 0 {
+			t.gaveWay("in another order")
+		}
+		return
+	}
+	t.held("exactly what was given")
+}
+
+// traps leaves what an uploader could trip over. The sandbox takes the run
+// directory away afterwards, and must not follow any of it.
+func traps(t *trial) {
+	dir := filepath.Join(t.Run, "traps")
+	if err := makeTraps(dir, 1000, t.Read); err != nil {
+		t.gaveWay("%v", err)
+		return
+	}
+	t.held("links, FIFOs, sockets and odd names were made")
+	for _, path := range slices.Concat(t.Read, []string{"/etc/passwd", "/usr/bin/env"}) {
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		t.refused("a hard link to "+path, os.Link(path, filepath.Join(dir, "hard")), unix.EXDEV, unix.EPERM, unix.EACCES, unix.EROFS)
+	}
+}
+
+// makeTraps fills dir with everything that a name can stand for, and with files
+// empty files.
+func makeTraps(dir string, files int, targets []string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	errs := []error{
+		os.Symlink("/etc/passwd", in("passwd")),
+		os.Symlink("../../../../../../../../etc", in("up")),
+		os.Symlink("itself", in("itself")),
+		os.Symlink("/proc/self/root", in("root")),
+		unix.Mkfifo(in("fifo"), 0o600),
+		os.Mkdir(in("model.safetensors"), 0o700),
+		os.WriteFile(in("two\nlines"), nil, 0o600),
+		os.WriteFile(in("\xff\xfe"), nil, 0o600),
+		os.WriteFile(in("-rf"), nil, 0o600),
+		os.WriteFile(in(" "), nil, 0o600),
+		os.WriteFile(in("unreadable"), nil, 0),
+		os.Mkdir(in("closed"), 0),
+		unix.Mknod(in("socket"), unix.S_IFSOCK|0o600, 0),
+	}
+	for i, target := range targets {
+		errs = append(errs, os.Symlink(target, in(fmt.Sprintf("link-%d", i))))
+	}
+	sparse, err := os.Create(in("sparse"))
+	if err == nil {
+		err = sparse.Truncate(1 << 40)
+		sparse.Close()
+		// A limit on the size of files, or a file system that is too small for one.
+		if errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EINVAL) {
+			err = nil
+		}
+	}
+	errs = append(errs, err, deepTrap(dir))
+	for i := range files {
+		if err := os.WriteFile(in(fmt.Sprintf("file-%d", i)), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// deepTrap makes a path that is longer than a path may be: it has to be walked
+// down, step by step, to be removed.
+func deepTrap(dir string) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	name := strings.Repeat("d", 200)
+	for range 2*unix.PathMax/len(name) + 1 {
+		err := unix.Mkdirat(fd, name, 0o700)
+		next := -1
+		if err == nil {
+			next, err = unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(fd)
+		if err != nil {
+			return err
+		}
+		fd = next
+	}
+	return unix.Close(fd)
+}
+
+func fillShm(t *trial) {
+	const most = 256 << 20 // without a known size or a limit on memory, this is the host's
+	if t.Shm <= 0 || t.Shm > most {
+		t.skip("the size of /dev/shm is not known to be small")
+		return
+	}
+	written, err := fill("/dev/shm/attempt", t.Shm+1<<20)
+	os.Remove("/dev/shm/attempt")
+	if err == nil {
+		t.gaveWay("%d bytes more than it holds were written", written-t.Shm)
+		return
+	}
+	t.refused("writing", err, unix.ENOSPC, unix.EFBIG, unix.EDQUOT)
+}
+
+// fill writes up to n bytes to a new file and answers how many it could.
+func fill(path string, n int64) (int64, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	block := make([]byte, 1<<20)
+	var written int64
+	for written < n {
+		m, err := f.Write(block[:min(int64(len(block)), n-written)])
+		written += int64(m)
+		if err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
+func makeNodes(t *trial) {
+	for _, node := range []struct {
+		name         string
+		mode         uint32
+		major, minor uint32
+	}{
+		{"memory", unix.S_IFCHR, 1, 1}, {"a disk", unix.S_IFBLK, 8, 0}, {"the first virtual disk", unix.S_IFBLK, 254, 0},
+		{"a GPU", unix.S_IFCHR, 195, 0}, {"null", unix.S_IFCHR, 1, 3},
+	} {
+		for _, dir := range []string{t.Run, "/dev/shm"} {
+			path := filepath.Join(dir, "node")
+			err := unix.Mknod(path, node.mode|0o666, int(unix.Mkdev(node.major, node.minor)))
+			if err == nil {
+				os.Remove(path)
+			}
+			t.refused("a node of "+node.name, err, unix.EPERM)
+		}
+	}
+}
+
+func otherDevices(t *trial) {
+	paths := []string{
+		"/dev/kmsg", "/dev/mem", "/dev/port", "/dev/fuse", "/dev/net/tun", "/dev/kvm", "/dev/uinput", "/dev/input", "/dev/loop-control",
+		"/dev/loop0", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/mapper/control", "/dev/dri/card0", "/dev/dri/renderD128", "/dev/kfd",
+		"/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia-uvm", "/dev/nvidia-modeset", "/dev/snd", "/dev/video0", "/dev/vhost-net",
+		"/dev/vhost-vsock", "/dev/vsock", "/dev/ppp", "/dev/hwrng", "/dev/rtc0", "/dev/watchdog", "/dev/userfaultfd", "/dev/autofs", "/dev/cuse",
+		"/dev/tty", "/dev/tty0", "/dev/console", "/dev/ptmx", "/dev/initctl", "/dev/log",
+	}
+	for _, path := range paths {
+		if slices.Contains(t.Devices, path) {
+			continue
+		}
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(fd)
+		}
+		t.refused(path, err, unix.ENOENT, unix.EPERM)
+	}
+	usual := []string{"null", "zero", "full", "random", "urandom", "shm", "fd", "stdin", "stdout", "stderr"}
+	filepath.WalkDir("/dev", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == "/dev" {
+			return nil
+		}
+		name := strings.TrimPrefix(path, "/dev/")
+		admitted := slices.ContainsFunc(t.Devices, func(d string) bool { return d == path || strings.HasPrefix(d, path+"/") })
+		if !admitted && !slices.Contains(usual, name) {
+			t.gaveWay("%s is there", path)
+		}
+		if name == "shm" {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}

@@ -1,0 +1,243 @@
+//go:build linux
+
+package attempt
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// networkEfforts try to reach anyone. None waits longer than patience.
+var networkEfforts = []effort{
+	{40, "connect to the host's Unix sockets, abstract ones too", "ECONNREFUSED, ENOENT", unixSockets},
+	{68, "reach the network, the host and its own ports", "loopback only, unreachable", reach},
+	{69, "listen on 0.0.0.0:80 and :8080", "refused, or its own namespace's", listening},
+	{70, "multicast and link-local", "unreachable", multicast},
+	{71, "add links and routes, make a tun", "EPERM", links},
+}
+
+// patience is how long an address may take to answer. Unreachable is known at
+// once; only a packet that left would be waited for.
+const patience = 2 * time.Second
+
+func unixSockets(t *trial) {
+	paths := []string{
+		"/run/hanzo-link/launcher.sock", "/run/dbus/system_bus_socket", "/run/systemd/private", "/run/systemd/journal/socket",
+		"/run/docker.sock", "/run/containerd/containerd.sock", "/run/nscd/socket", "/dev/log", "/tmp/.X11-unix/X0",
+	}
+	if t.Abstract != "" {
+		paths = append(paths, "\x00"+t.Abstract)
+	}
+	paths = append(paths, "\x00/tmp/.X11-unix/X0", "\x00/containerd-shim/")
+	for _, path := range paths {
+		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET} {
+			fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				t.gaveWay("no Unix sockets at all: %v", err)
+				return
+			}
+			err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+			unix.Close(fd)
+			t.refused("connect to "+strings.ReplaceAll(path, "\x00", "@"), err,
+				unix.ECONNREFUSED, unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EPERM)
+		}
+	}
+}
+
+func reach(t *trial) {
+	names, err := interfaces()
+	if err != nil {
+		t.held("interfaces: " + answer(err))
+	} else if slices.Equal(names, []string{"lo"}) {
+		t.held("lo only")
+	} else {
+		t.gaveWay("interfaces: %s", strings.Join(names, " "))
+	}
+	for _, place := range []struct {
+		name    string
+		address unix.Sockaddr
+	}{
+		{"1.1.1.1", &unix.SockaddrInet4{Addr: [4]byte{1, 1, 1, 1}, Port: 443}},
+		{"DNS at 8.8.8.8", &unix.SockaddrInet4{Addr: [4]byte{8, 8, 8, 8}, Port: 53}},
+		{"the cloud's metadata", &unix.SockaddrInet4{Addr: [4]byte{169, 254, 169, 254}, Port: 80}},
+		{"10.0.0.1", &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}, Port: 80}},
+		{"172.17.0.1", &unix.SockaddrInet4{Addr: [4]byte{172, 17, 0, 1}, Port: 80}},
+		{"192.168.1.1", &unix.SockaddrInet4{Addr: [4]byte{192, 168, 1, 1}, Port: 80}},
+		{"2606:4700:4700::1111", &unix.SockaddrInet6{Addr: [16]byte{0x26, 0x06, 0x47, 0, 0x47, 0, 14: 0x11, 15: 0x11}, Port: 443}},
+	} {
+		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
+			t.refused(place.name, dial(place.address, kind),
+				unix.ENETUNREACH, unix.EAFNOSUPPORT, unix.EADDRNOTAVAIL, unix.EACCES, unix.EHOSTUNREACH)
+		}
+	}
+	ports := []int{22, 53, 111, 631, 2375, 3000, 5432, 6379, 8080, 11434}
+	if t.Port != 0 {
+		ports = append(ports, t.Port) // one that is open for certain
+	}
+	for _, port := range ports {
+		t.refused(fmt.Sprintf("127.0.0.1:%d of the host", port),
+			dial(&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}, unix.SOCK_STREAM),
+			unix.ECONNREFUSED, unix.EAFNOSUPPORT, unix.EACCES)
+	}
+}
+
+// dial sends one packet, or connects, within patience.
+func dial(to unix.Sockaddr, kind int) error {
+	family := unix.AF_INET
+	if _, six := to.(*unix.SockaddrInet6); six {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if kind == unix.SOCK_DGRAM {
+		return unix.Sendto(fd, []byte{0}, 0, to)
+	}
+	err = unix.Connect(fd, to)
+	if err != unix.EINPROGRESS {
+		return err
+	}
+	ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	if n, err := unix.Poll(ready, int(patience.Milliseconds())); err != nil || n == 0 {
+		return fmt.Errorf("a packet went out and was not answered")
+	}
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return err
+	}
+	return asErrno(code)
+}
+
+// interfaces are the names of the network's links, as the kernel lists them.
+func interfaces() ([]string, error) {
+	rib, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := syscall.ParseNetlinkMessage(rib)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range messages {
+		if messages[i].Header.Type != unix.RTM_NEWLINK {
+			continue
+		}
+		attrs, err := syscall.ParseNetlinkRouteAttr(&messages[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == unix.IFLA_IFNAME {
+				names = append(names, strings.TrimRight(string(a.Value), "\x00"))
+			}
+		}
+	}
+	return names, nil
+}
+
+// listening binds. That nobody outside sees it follows from reach: the interfaces
+// are another network's. Where a socket cannot be made, or bound, that is better.
+func listening(t *trial) {
+	for _, port := range []int{80, 8080} {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Bind(fd, &unix.SockaddrInet4{Port: port})
+			if err == nil {
+				err = unix.Listen(fd, 1)
+			}
+			unix.Close(fd)
+		}
+		if err == nil {
+			t.held("its own namespace's")
+			continue
+		}
+		t.refused(fmt.Sprintf("port %d", port), err, unix.EAFNOSUPPORT, unix.EACCES, unix.EPERM)
+	}
+}
+
+func multicast(t *trial) {
+	for _, place := range []struct {
+		name    string
+		address unix.Sockaddr
+	}{
+		{"mDNS over IPv4", &unix.SockaddrInet4{Addr: [4]byte{224, 0, 0, 251}, Port: 5353}},
+		{"broadcast", &unix.SockaddrInet4{Addr: [4]byte{255, 255, 255, 255}, Port: 67}},
+		{"mDNS over IPv6", &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 0xfb}, Port: 5353, ZoneId: 2}},
+		{"a link-local address", &unix.SockaddrInet6{Addr: [16]byte{0xfe, 0x80, 15: 1}, Port: 80, ZoneId: 2}},
+	} {
+		t.refused(place.name, dial(place.address, unix.SOCK_DGRAM),
+			unix.ENETUNREACH, unix.EAFNOSUPPORT, unix.EADDRNOTAVAIL, unix.EACCES, unix.EHOSTUNREACH, unix.ENODEV, unix.EINVAL)
+	}
+}
+
+func links(t *trial) {
+	for _, change := range []struct {
+		name string
+		kind uint16
+		body []byte
+	}{
+		// struct ifinfomsg and an interface's name and kind; struct rtmsg of a
+		// default route over link 1.
+		{"add a link", unix.RTM_NEWLINK, slices.Concat(make([]byte, 16), attribute(unix.IFLA_IFNAME, []byte("attempt\x00")),
+			attribute(unix.IFLA_LINKINFO, attribute(unix.IFLA_INFO_KIND, []byte("dummy\x00"))))},
+		{"add a route", unix.RTM_NEWROUTE, slices.Concat(
+			[]byte{unix.AF_INET, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_LINK, unix.RTN_UNICAST, 0, 0, 0, 0},
+			attribute(unix.RTA_OIF, []byte{1, 0, 0, 0}))},
+	} {
+		t.refused(change.name, netlink(change.kind, change.body), unix.EPERM, unix.EAFNOSUPPORT, unix.EACCES)
+	}
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	t.refused("make a tun", err, unix.ENOENT, unix.EPERM, unix.EACCES)
+}
+
+// attribute is a netlink attribute, padded.
+func attribute(kind uint16, value []byte) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = append(b, value...)
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// netlink asks the kernel for a change and answers what it said.
+func netlink(kind uint16, body []byte) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	message := binary.NativeEndian.AppendUint32(nil, uint32(unix.NLMSG_HDRLEN+len(body)))
+	message = binary.NativeEndian.AppendUint16(message, kind)
+	message = binary.NativeEndian.AppendUint16(message, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE)
+	message = binary.NativeEndian.AppendUint32(message, 1) // sequence number
+	message = binary.NativeEndian.AppendUint32(message, 0) // to the kernel
+	message = append(message, body...)
+	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	reply := make([]byte, os.Getpagesize())
+	n, _, err := unix.Recvfrom(fd, reply, 0)
+	if err != nil {
+		return err
+	}
+	messages, err := syscall.ParseNetlinkMessage(reply[:n])
+	if err != nil || len(messages) == 0 || messages[0].Header.Type != unix.NLMSG_ERROR || len(messages[0].Data) < 4 {
+		return fmt.Errorf("an unreadable answer")
+	}
+	return asErrno(-int(int32(binary.NativeEndian.Uint32(messages[0].Data))))
+}
