@@ -5,6 +5,7 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,6 +45,9 @@ func elsewhere(step, rest string) error {
 		c := probeIn(rest, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWUSER, UidMappings: root, GidMappings: root})
 		c.Stdout = os.Stdout
 		return c.Run()
+	case "twenty":
+		f := strings.Fields(rest)
+		return twenty(f[0], f[1], f[2])
 	case "none": // no namespace of the kind that rest names
 		kind, group, _ := strings.Cut(rest, " ")
 		if err := os.WriteFile("/proc/sys/user/max_"+kind+"_namespaces", []byte("0"), 0); err != nil {
@@ -372,44 +376,76 @@ func TestProbeStartsASandbox(t *testing.T) {
 }
 
 // Nothing stays of any number of probes: no group, mount, descriptor, process, file
-// or thread in another namespace.
+// or thread with another namespace. It is looked at in a mount namespace of its own,
+// where nobody else mounts anything.
 func TestProbeLeavesNothing(t *testing.T) {
-	cfg := Config{Group: testGroup(t), Run: t.TempDir(), Stage: open(t, built.stage), User: user}
-	state := func() string {
-		var b strings.Builder
-		all, _ := filepath.Glob("/proc/self/fd/*")
-		// The device program's descriptor is closed when the collector comes to it.
-		fds := slices.DeleteFunc(all, func(fd string) bool {
-			to, err := os.Readlink(fd)
-			return err != nil || to == "anon_inode:bpf-prog"
-		})
-		mounts, _ := os.ReadFile("/proc/self/mountinfo")
-		run, _ := os.ReadDir(cfg.Run)
-		groups, _ := filepath.Glob(cfg.Group + "/*/")
-		children, _ := filepath.Glob("/proc/self/task/*/children")
-		kinds, _ := filepath.Glob("/proc/self/task/*/ns/pid_for_children")
-		pidns := map[string]bool{}
-		for _, k := range kinds {
-			if to, err := os.Readlink(k); err == nil {
-				pidns[to] = true
+	group, dir := testGroup(t), t.TempDir()
+	c := probeIn("twenty "+group+" "+dir+" "+built.stage, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS})
+	if out, err := c.Output(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left in the run directory: %v", left)
+	}
+}
+
+// twenty probes twenty times and compares what this process has.
+func twenty(group, dir, stage string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	f, err := os.Open(stage)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	probe := func() error {
+		for _, c := range Probe(context.Background(), Config{Group: group, Run: dir, Stage: f, User: user}) {
+			if c.Name == "a sandbox starts" && !c.OK {
+				return errors.New(c.Detail)
 			}
 		}
-		fmt.Fprintln(&b, len(fds), "descriptors;", len(run), "in the run directory;", groups, "groups;", len(pidns), "pid namespaces")
-		for _, c := range children {
-			pids, _ := os.ReadFile(c)
-			fmt.Fprint(&b, string(pids))
-		}
-		b.Write(mounts)
-		return b.String()
+		return nil
 	}
-	Probe(t.Context(), cfg) // what is opened once and for all, such as the poller
-	before := state()
+	if err := probe(); err != nil { // opens what is opened once, such as the poller
+		return err
+	}
+	before := holds()
 	for range 20 {
-		Probe(t.Context(), cfg)
+		if err := probe(); err != nil {
+			return err
+		}
 	}
-	if after := state(); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	if after := holds(); after != before {
+		return fmt.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
+	return nil
+}
+
+// holds describes what this process has: descriptors, namespaces of its threads,
+// children, mounts.
+func holds() string {
+	all, _ := filepath.Glob("/proc/self/fd/*")
+	// A device program's descriptor is closed when the collector comes to it.
+	fds := slices.DeleteFunc(all, func(fd string) bool {
+		to, err := os.Readlink(fd)
+		return err != nil || to == "anon_inode:bpf-prog"
+	})
+	namespaces := map[string]bool{}
+	threads, _ := filepath.Glob("/proc/self/task/*/ns/pid_for_children")
+	for _, thread := range threads {
+		if to, err := os.Readlink(thread); err == nil {
+			namespaces[to] = true
+		}
+	}
+	var children []byte
+	lists, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, list := range lists {
+		b, _ := os.ReadFile(list)
+		children = append(children, b...)
+	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	return fmt.Sprintf("%d descriptors, %d pid namespaces, children %q, mounts\n%s", len(fds), len(namespaces), children, mounts)
 }
 
 func BenchmarkProbe(b *testing.B) {
