@@ -61,6 +61,8 @@ func child(t *testing.T, name string, args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), childEnv+"="+name)
+	// Not the host's /dev/null: fchmod(0, 0) is among the calls that are made.
+	cmd.Stdin = strings.NewReader("")
 	return cmd
 }
 
