@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hanzoai/link/sandbox"
+)
+
+// newGroup makes a control group for everything that the benchmark starts and
+// lets its children have the controllers that limits need. Without those
+// controllers no contender has limits, and the second result says so.
+func newGroup() (group string, limits sandbox.Limits, said string, err error) {
+	group = filepath.Join(groups, fmt.Sprintf("hanzo-bench-%d", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		return "", limits, "", err
+	}
+	offered, err := os.ReadFile(filepath.Join(groups, "cgroup.controllers"))
+	if err != nil {
+		return group, limits, "", err
+	}
+	for _, controller := range []string{"memory", "cpu", "pids"} {
+		if !slices.Contains(strings.Fields(string(offered)), controller) {
+			return group, limits, "without the controller " + controller + " no contender has limits", nil
+		}
+		for _, dir := range []string{groups, group} {
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
+				return group, limits, "", err
+			}
+		}
+	}
+	limits = sandbox.Limits{Memory: 1 << 30, CPUs: 1, Pids: 1024}
+	return group, limits, "every contender but bwrap has limits of memory, processors and processes", nil
+}
+
+// removeGroup removes a group and those beneath it. They must hold no process.
+func removeGroup(group string) error {
+	var beneath []string
+	err := filepath.WalkDir(group, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			beneath = append(beneath, path)
+		}
+		return err
+	})
+	for _, path := range slices.Backward(beneath) {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/hanzoai/link/sandbox"
+)
+
+// memory is what stands beside one idle workload, in KiB as the kernel counts
+// them: Rss counts every resident page whole, Pss the shared ones by their share.
+type memory struct {
+	Of  string `json:"of"`
+	Rss int    `json:"rss_kib,omitempty"`
+	Pss int    `json:"pss_kib,omitempty"`
+	Why string `json:"why_not,omitempty"`
+}
+
+// resident measures the stage of one idle workload.
+func (o *ours) resident(ctx context.Context) (memory, error) {
+	w, release, err := o.start(ctx, o.work, "wait")
+	if err != nil {
+		return memory{}, err
+	}
+	defer release()
+	stage, err := first(w)
+	if err != nil {
+		return memory{}, errors.Join(err, w.Stop(ctx))
+	}
+	m, err := rollup("stage, pid 1 of a workload", stage)
+	return m, errors.Join(err, w.Stop(ctx))
+}
+
+// first is pid 1 of a workload, as the host numbers it.
+func first(w *sandbox.Workload) (int, error) {
+	pids, err := members(w)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range pids {
+		ids := strings.Fields(status(pid, "NSpid"))
+		if len(ids) > 1 && ids[len(ids)-1] == "1" {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("no pid 1 among the processes %v of a workload", pids)
+}
+
+// members are the processes of a workload.
+func members(w *sandbox.Workload) ([]int, error) {
+	list, err := os.ReadFile(filepath.Join(w.Group(), "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, field := range strings.Fields(string(list)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// status is one line of a process's status, empty when it has ended.
+func status(pid int, name string) string {
+	return line(fmt.Sprintf("/proc/%d/status", pid), name)
+}
+
+// rollup reads what one process holds.
+func rollup(of string, pid int) (memory, error) {
+	m := memory{Of: of}
+	file := fmt.Sprintf("/proc/%d/smaps_rollup", pid)
+	for name, to := range map[string]*int{"Rss": &m.Rss, "Pss": &m.Pss} {
+		if _, err := fmt.Sscanf(line(file, name), "%d kB", to); err != nil {
+			return m, fmt.Errorf("%s: %s: %w", file, name, err)
+		}
+	}
+	return m, nil
+}
+
+// line is the value of "name: value" in a file of /proc, empty without one.
+func line(file, name string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	for one := range bytes.Lines(text) {
+		if key, value, found := strings.Cut(string(one), ":"); found && key == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
