@@ -128,8 +128,10 @@ func (r Reply) files() int {
 	n := 0
 	switch {
 	case r.Started != nil:
-		n++
 		if r.Started.Socket {
+			n++
+		}
+		if r.Started.PidFD {
 			n++
 		}
 	case r.Ended != nil:
@@ -198,4 +200,20 @@ func received(oob []byte) ([]*os.File, error) {
 // fault of ours.
 func IsEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
+}
+
+// Closed reports whether the peer has closed the connection, whatever it left to
+// be read.
+func (c *Conn) Closed() bool {
+	raw, err := c.conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	closed := true
+	raw.Control(func(fd uintptr) {
+		ask := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(ask, 0)
+		closed = err == nil && n == 1
+	})
+	return closed
 }

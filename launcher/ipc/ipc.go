@@ -13,7 +13,7 @@
 //
 //	  start ─────────────────────────────────────▶  policy, pins, tree, sandbox
 //	          ◀─────────────────────────── refused    nothing of it is left
-//	          ◀─────────── started + [socket] pidfd    it runs
+//	          ◀─────────── started + [socket] [pidfd]  it runs
 //	          ◀─────── ended + [stdout] [stderr]       its control group is empty
 //
 //	  stop ──────────────────────────────────────▶  SIGTERM, 10 s, SIGKILL to the group
@@ -96,11 +96,14 @@ type Ready struct {
 	Reasons []string `json:"reasons"` // why a kind that the policy names, or every one, is not among them
 }
 
-// Started says that a workload runs. With it come the workload's socket, as an
-// O_PATH descriptor, if Socket says so, and then its first process's pidfd.
+// Started says that a workload runs. With it come, as far as they are said to, the
+// workload's socket, as an O_PATH descriptor, and then the pidfd of its pid 1, which
+// ends last. A kind that is not called has no socket, and a workload that was over
+// at once no pidfd.
 type Started struct {
 	Activity string `json:"activity"`
 	Socket   bool   `json:"socket"`
+	PidFD    bool   `json:"pidfd"`
 }
 
 // Ended says that a workload is over: its control group is empty and its run
@@ -189,11 +192,11 @@ func (c Code) Valid() bool {
 	return false
 }
 
-// ValidActivity reports whether id is an activity's: act_ and 1 to 64 of
-// A-Z a-z 0-9 _ -. Such an id is a safe name of a directory.
+// ValidActivity reports whether id is an activity's: act_ and 1 to 60 of
+// A-Z a-z 0-9 _ -, so a safe name of a directory and one that package sandbox takes.
 func ValidActivity(id string) bool {
 	rest, ok := strings.CutPrefix(id, "act_")
-	if !ok || rest == "" || len(rest) > 64 {
+	if !ok || rest == "" || len(rest) > 60 {
 		return false
 	}
 	return strings.IndexFunc(rest, func(r rune) bool {

@@ -1,0 +1,268 @@
+package launcher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/policy"
+	"github.com/hanzoai/link/sandbox"
+	"golang.org/x/sys/unix"
+)
+
+// runs names, for each kind that this launcher runs, the binary that runs it.
+var runs = map[string]string{policy.TrainFit: "train"}
+
+// second is a second of maxSec. Tests make it shorter.
+var second = time.Second
+
+// job is one activity, from its admission to the end of its workload.
+type job struct {
+	// Immutable.
+	activity string
+	ask      policy.Ask
+	ready    time.Time     // its deadline, on the monotonic clock
+	life     time.Duration // from ready on
+	open     func() (*order, error)
+
+	stop chan ipc.Reason // holds the first reason to stop it
+
+	// The loop's.
+	started bool
+	pidfd   *os.File // a descriptor of our own, or nil when it was over at once
+}
+
+// event is what a job tells the loop: that it was not started (err), was started,
+// or has ended. The first and the last are its last.
+type event struct {
+	job     *job
+	err     error
+	started bool
+	pidfd   *os.File
+	ended   *ipc.Ended
+	exit    sandbox.Exit
+}
+
+// refusal is an error with the code that the agent reports it by.
+type refusal struct {
+	code ipc.Code
+	err  error
+}
+
+func (r refusal) Error() string { return r.err.Error() }
+func (r refusal) Unwrap() error { return r.err }
+
+func codeOf(err error) ipc.Code {
+	if r, ok := errors.AsType[refusal](err); ok {
+		return r.code
+	}
+	if d, ok := errors.AsType[policy.Denied](err); ok {
+		return ipc.Code(d.Code())
+	}
+	return ipc.StartFailed
+}
+
+// judge decides whether an activity may start, by itself: the agent and the cloud
+// have each judged the same envelope, and neither is believed.
+func (l *launcher) judge(asked *ipc.Start) (*job, error) {
+	if _, ok := runs[asked.Kind]; !ok {
+		return nil, refusal{ipc.Unsupported, fmt.Errorf("this launcher does not run %q", asked.Kind)}
+	}
+	deadline, err := utc("deadline", asked.Deadline)
+	if err != nil {
+		return nil, refusal{ipc.Schema, err}
+	}
+	if _, err := utc("issued", asked.Issued); err != nil {
+		return nil, refusal{ipc.Schema, err}
+	}
+	input, err := policy.ParseTrainFit(asked.Input)
+	if err != nil {
+		return nil, refusal{ipc.Schema, fmt.Errorf("input: %w", err)}
+	}
+	// The one reading of the wall clock: what is left is counted monotonically.
+	left := time.Until(deadline)
+	if left <= 0 {
+		return nil, refusal{ipc.TooLate, fmt.Errorf("its deadline %s has passed", asked.Deadline)}
+	}
+	if wait := l.starts.take(); wait > 0 {
+		return nil, refusal{ipc.Capacity, fmt.Errorf("more starts than %d and then one every %v; the next may come in %v", l.Starts.Burst, l.Starts.Every, wait.Round(time.Millisecond))}
+	}
+	if l.session.host == nil {
+		return nil, refusal{ipc.StartFailed, l.session.unable}
+	}
+	if err := l.group.verify(); err != nil {
+		return nil, refusal{ipc.StartFailed, err}
+	}
+	p, _, err := policy.Load(l.Policy)
+	if err != nil {
+		return nil, refusal{ipc.Denied, err}
+	}
+	ask, held := input.Ask(asked.Activity, asked.Org), l.held()
+	if err := p.Admit(ask, held); err != nil {
+		return nil, err
+	}
+	if len(l.jobs) >= ceiling {
+		return nil, refusal{ipc.Capacity, fmt.Errorf("%d workloads are running, and more there are never", len(l.jobs))}
+	}
+	free, err := policy.HostFree(l.Store)
+	if err != nil {
+		return nil, refusal{ipc.StartFailed, err}
+	}
+	if err := p.Capacity(ask, held, free); err != nil {
+		return nil, err
+	}
+	return &job{
+		activity: asked.Activity,
+		ask:      ask,
+		ready:    time.Now().Add(left),
+		life:     time.Duration(min(input.MaxSec, p.MaxSec)) * second,
+		open:     func() (*order, error) { return l.trainFit(asked.Activity, input, free.DiskTotal) },
+		stop:     make(chan ipc.Reason, 1),
+	}, nil
+}
+
+// utc reads a time of the envelope.
+func utc(field, s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil || !strings.HasSuffix(s, "Z") {
+		return time.Time{}, fmt.Errorf("start.%s: %.40q is no time in UTC, as 2026-10-22T17:24:05Z is", field, s)
+	}
+	return t, nil
+}
+
+// end asks for the job's end. The first reason is the one that counts.
+func (j *job) end(reason ipc.Reason) {
+	select {
+	case j.stop <- reason:
+	default:
+	}
+}
+
+// live is the job's life, from its sandbox to the end of its last process.
+func (j *job) live(s *session, events chan<- event) {
+	w, err := j.start(s)
+	if err != nil {
+		events <- event{job: j, err: err}
+		return
+	}
+	events <- event{job: j, started: true, pidfd: duplicate(w.PidFD())}
+	// A stage for the next start, while this one works.
+	s.host.Park(s.ctx)
+
+	timer := time.NewTimer(j.life)
+	defer timer.Stop()
+	var reason ipc.Reason
+	select {
+	case <-w.Done():
+	case <-s.ctx.Done():
+		w.Kill()
+	case reason = <-j.stop:
+		w.Stop(s.ctx)
+	case <-timer.C:
+		reason = ipc.Max
+		w.Stop(s.ctx)
+	}
+	if s.ctx.Err() != nil {
+		w.Kill()
+	}
+	<-w.Done()
+	exit := w.Exit()
+	events <- event{job: j, ended: outcome(j.activity, reason, exit), exit: exit}
+}
+
+// duplicate is a descriptor of our own for a file that is not ours to keep open, or
+// nil if it is closed already.
+func duplicate(f *os.File) *os.File {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	copied := -1
+	raw.Control(func(fd uintptr) {
+		if n, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			copied = n
+		}
+	})
+	if copied < 0 {
+		return nil
+	}
+	return os.NewFile(uintptr(copied), f.Name())
+}
+
+// start builds the sandbox, before the job's deadline.
+func (j *job) start(s *session) (*sandbox.Workload, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, min(time.Until(j.ready), startLimit))
+	defer cancel()
+	order, err := j.open()
+	if err != nil {
+		return nil, err
+	}
+	defer order.close()
+	w, err := s.host.Start(ctx, order.spec)
+	if err != nil {
+		order.undo()
+		if s.ctx.Err() == nil && !time.Now().Before(j.ready) {
+			return nil, refusal{ipc.TooLate, fmt.Errorf("it was not ready by its deadline: %w", err)}
+		}
+		return nil, refusal{ipc.StartFailed, err}
+	}
+	return w, nil
+}
+
+// outcome says how an activity ended. Reason is why it was asked to, if it was.
+func outcome(activity string, reason ipc.Reason, exit sandbox.Exit) *ipc.Ended {
+	ended := &ipc.Ended{
+		Activity:  activity,
+		State:     ipc.Failed,
+		Exit:      exit.Code,
+		Signal:    int(exit.Signal),
+		Truncated: exit.Truncated,
+	}
+	switch {
+	case exit.Cause == sandbox.OOM:
+		ended.Code, ended.Message = ipc.Capacity, "out of memory: it needed more than it was admitted with"
+	case exit.Cause == sandbox.Disk:
+		ended.Code, ended.Message = ipc.Capacity, "out of disk: "+exit.Reason
+	case reason != "":
+		ended.State, ended.Reason = ipc.Stopped, reason
+	case exit.Reason != "":
+		ended.Code, ended.Message = ipc.StartFailed, exit.Reason
+	case exit.Cause == sandbox.Exited && exit.Code == 0 && exit.Signal == 0:
+		ended.State, ended.Reason = ipc.Stopped, ipc.Done
+	case exit.Signal != 0:
+		ended.Code, ended.Message = ipc.Crash, fmt.Sprintf("ended by signal %d, %v", int(exit.Signal), exit.Signal)
+	default:
+		ended.Code, ended.Message = ipc.Crash, fmt.Sprintf("exited with status %d", exit.Code)
+	}
+	if ended.Code == ipc.Crash {
+		if last := lastOutput(exit); last != "" {
+			ended.Message += "; its last output: " + last
+		}
+	}
+	ended.Message = clip(ended.Message)
+	return ended
+}
+
+// lastOutput is the last of what is kept of a workload's error output, or else of
+// its output.
+func lastOutput(exit sandbox.Exit) string {
+	const most = 1 << 10
+	for _, stream := range [][]byte{exit.Stderr, exit.Stdout} {
+		stream = bytes.TrimSpace(stream)
+		if len(stream) > 0 {
+			return string(stream[max(0, len(stream)-most):])
+		}
+	}
+	return ""
+}
+
+// clip makes a message fit a packet, whatever is quoted in it.
+func clip(s string) string {
+	const most = 4 << 10
+	return strings.ToValidUTF8(s[:min(len(s), most)], "\ufffd")
+}
