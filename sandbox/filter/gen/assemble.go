@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +40,7 @@ func (a action) String() string {
 type check struct {
 	arg   int // 0 to 5
 	mask  uint32
-	cases []one
+	cases []one // at least one
 	rest  verdict
 }
 
@@ -75,11 +76,16 @@ const (
 )
 
 // A program is written from its end to its beginning: a BPF jump only goes
-// forward, so each finds its target in place, and how far away it is.
+// forward, so each finds its targets in place.
 type program struct {
 	reversed []unix.SockFilter
 	returns  map[action]label
 }
+
+// limit is how long a program may get. Up to here every distance fits the byte
+// that a conditional jump has for it; the design asks for less than 300, and the
+// kernel takes 4096.
+const limit = 256
 
 // A label is an instruction, counted from the end of the program.
 type label int
@@ -89,40 +95,22 @@ func (p *program) emit(code uint16, yes, no uint8, k uint32) label {
 	return label(len(p.reversed) - 1)
 }
 
-func (p *program) ret(a action) label {
-	if at, ok := p.returns[a]; ok && p.distance(at) < near {
-		return at
-	}
-	at := p.emit(unix.BPF_RET|unix.BPF_K, 0, 0, uint32(a))
-	p.returns[a] = at
-	return at
-}
-
-// distance is what a jump emitted next has to skip to get to at.
-func (p *program) distance(at label) int { return len(p.reversed) - int(at) - 1 }
-
-// near is how far a conditional jump is let go: it has a byte for the distance,
-// less the two instructions that bringing its targets near may put between.
-const near = 250
-
-func (p *program) jump(op uint16, k uint32, yes, no label) label {
-	for _, target := range []*label{&yes, &no} {
-		if d := p.distance(*target); d >= near {
-			*target = p.emit(unix.BPF_JMP|unix.BPF_JA, 0, 0, uint32(d))
-		}
-	}
-	return p.emit(unix.BPF_JMP|unix.BPF_K|op, uint8(p.distance(yes)), uint8(p.distance(no)), k)
-}
-
-// then makes at what follows whatever is emitted next.
-func (p *program) then(at label) {
-	if d := p.distance(at); d > 0 {
-		p.emit(unix.BPF_JMP|unix.BPF_JA, 0, 0, uint32(d))
-	}
-}
-
 func (p *program) load(offset uint32) label {
 	return p.emit(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, 0, 0, offset)
+}
+
+func (p *program) jump(op uint16, k uint32, yes, no label) label {
+	distance := func(at label) uint8 { return uint8(len(p.reversed) - int(at) - 1) }
+	return p.emit(unix.BPF_JMP|unix.BPF_K|op, distance(yes), distance(no), k)
+}
+
+func (p *program) ret(a action) label {
+	at, ok := p.returns[a]
+	if !ok {
+		at = p.emit(unix.BPF_RET|unix.BPF_K, 0, 0, uint32(a))
+		p.returns[a] = at
+	}
+	return at
 }
 
 // decide returns where v is decided.
@@ -132,11 +120,10 @@ func (p *program) decide(v verdict) label {
 		return p.ret(v)
 	case check:
 		next := p.decide(v.rest)
-		for i := len(v.cases) - 1; i >= 0; i-- {
-			then := p.decide(v.cases[i].then)
-			next = p.jump(unix.BPF_JEQ, v.cases[i].value, then, next)
+		for _, one := range slices.Backward(v.cases) {
+			then := p.decide(one.then)
+			next = p.jump(unix.BPF_JEQ, one.value, then, next)
 		}
-		p.then(next)
 		if v.mask != all {
 			p.emit(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, 0, 0, v.mask)
 		}
@@ -163,9 +150,15 @@ func (p *program) search(spans []span) label {
 	return p.jump(unix.BPF_JGE, spans[half].first, yes, no)
 }
 
-// assemble writes the filter of one architecture. A number that calls does not
+// assemble writes the filter of one architecture: architecture, number, a binary
+// search, and behind it the checks and the returns. A number that calls does not
 // name, any beyond the last included, is ENOSYS.
-func assemble(arch architecture, calls map[uint32]verdict) []unix.SockFilter {
+//
+// Up to the return a number's path reads nothing but the architecture and the
+// number, unless it is checked: so the kernel finds once that a call is always
+// allowed, and no longer runs the program for it (since 5.11; see
+// seccomp_cache_prepare in kernel/seccomp.c).
+func assemble(arch architecture, calls map[uint32]verdict) ([]unix.SockFilter, error) {
 	p := &program{returns: make(map[action]label)}
 	var spans []span
 	last := uint32(0)
@@ -186,20 +179,19 @@ func assemble(arch architecture, calls map[uint32]verdict) []unix.SockFilter {
 	for i := range spans {
 		spans[i].at = p.decide(spans[i].then)
 	}
-	native := p.search(spans)
+	search := p.search(spans)
 	if arch.x32 {
-		native = p.jump(unix.BPF_JSET, x32Bit, p.ret(kill), native)
+		p.jump(unix.BPF_JSET, x32Bit, p.ret(kill), search)
 	}
-	p.then(native)
-	native = p.load(offNumber)
+	native := p.load(offNumber)
 	p.jump(unix.BPF_JEQ, arch.audit, native, p.ret(kill))
 	p.load(offArch)
 
-	code := make([]unix.SockFilter, 0, len(p.reversed))
-	for i := len(p.reversed) - 1; i >= 0; i-- {
-		code = append(code, p.reversed[i])
+	if len(p.reversed) > limit {
+		return nil, fmt.Errorf("%s: %d instructions: keep it to %d", arch.name, len(p.reversed), limit)
 	}
-	return code
+	slices.Reverse(p.reversed)
+	return p.reversed, nil
 }
 
 const x32Bit = 0x40000000 // __X32_SYSCALL_BIT of asm/unistd.h
