@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/hanzoai/link/policy"
 )
@@ -74,14 +73,19 @@ func serve(ctx context.Context, log *slog.Logger) error {
 	return Run(ctx, cfg)
 }
 
-// activated is the socket that systemd made and listens on.
+// activated is the socket that systemd made and listens on, as sd_listen_fds(3)
+// says: descriptor 3, where LISTEN_PID is this process and LISTEN_FDS is 1. The
+// package activation of go-systemd does the same and links crypto/tls to do it,
+// which is a tenth of this binary.
 func activated() (*net.UnixListener, error) {
-	files := activation.Files(true)
-	if len(files) != 1 {
-		return nil, fmt.Errorf("hanzo-launcher got %d sockets from the service manager and takes one: systemctl start hanzo-link-launcher.socket", len(files))
+	const first = 3
+	pid, n := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
+	if pid != strconv.Itoa(os.Getpid()) || n != "1" {
+		return nil, errors.New("hanzo-launcher takes its one socket from the service manager: systemctl start hanzo-link-launcher.socket")
 	}
-	defer files[0].Close()
-	listener, err := net.FileListener(files[0])
+	f := os.NewFile(first, "socket")
+	defer f.Close() // FileListener's is a copy, closed on exec
+	listener, err := net.FileListener(f)
 	if err != nil {
 		return nil, fmt.Errorf("the socket from the service manager: %w", err)
 	}
