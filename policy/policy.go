@@ -209,14 +209,16 @@ func refuse(pointer, format string, args ...any) error {
 }
 
 func checkList(pointer string, values []string, fault func(string) string) error {
+	seen := make(map[string]bool, len(values))
 	for i, v := range values {
 		at := fmt.Sprintf("%s/%d", pointer, i)
 		if f := fault(v); f != "" {
 			return refuse(at, "%.80q %s", v, f)
 		}
-		if slices.Contains(values[:i], v) {
+		if seen[v] {
 			return refuse(at, "%.80q stands twice", v)
 		}
+		seen[v] = true
 	}
 	return nil
 }
@@ -290,8 +292,10 @@ func prefixFault(prefix string) string {
 	return ""
 }
 
+// validSegments bounds a path as a whole too, so that an error that quotes eight of
+// them fits a packet of the launcher's.
 func validSegments(path string) bool {
-	return !slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return !validSegment(s) })
+	return len(path) <= 1024 && !slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return !validSegment(s) })
 }
 
 func modelFault(model string) string {

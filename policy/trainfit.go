@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/hanzoai/link/spool/canon"
@@ -51,8 +52,7 @@ import (
 //
 // and the system's runtime paths, and the device nodes of gpus and of no other
 // accelerator. There is no network and no socket: the workload is not called,
-// and says what it has to say in its spool. A spool that is there already is gone
-// on with, as train fit does after a crash.
+// and says what it has to say in its spool.
 //
 // # Environment
 //
@@ -81,13 +81,16 @@ import (
 //	starting   the sandbox is being built
 //	ready      the train binary is running
 //	idle       never
-//	stopped    done: it ended by itself with status 0; or cancel, policy, deadline,
-//	           max, unlink
-//	failed     any other end, with the code of HIP-1172 A5: crash for a status
-//	           that is not 0, a signal of its own and memory or disk exhausted
+//	stopped    done: it ended by itself with status 0, or with 3, which says that
+//	           the run ended and its gate failed: a result, and in the spool; or
+//	           cancel, policy, deadline, max, unlink
+//	failed     any other end, with the code of HIP-1172 A5: start when the sandbox
+//	           could not be built, crash for any other status, a signal that was
+//	           not ours, and memory or disk exhausted
 //
-// A run that was stopped by another reason than done is left open in its spool, as
-// Ctrl-C leaves it, and the same stage can go on from there.
+// A run that was stopped otherwise than done stays open in its spool, as Ctrl-C
+// leaves it. Its checkpoint went with the run directory, so another activity
+// begins anew.
 type TrainFitInput struct {
 	Stage  string `json:"stage"`
 	Base   string `json:"base"`
@@ -103,8 +106,8 @@ type TrainFitInput struct {
 // starts no process, and computes on as many threads as it has cpus; but Go's
 // scheduler counts the host's cores, which it may see, and may have a thread for
 // each and as many again for its collector, and dies where it cannot have them.
-// So the limit fits a host of 1024 cores twice over, and is an eighth of the
-// smallest pid space (32768) that Linux has.
+// So the limit fits a host of 1024 cores twice over, and is an eighth of the pids
+// (32768) that a small host has by default.
 const TrainFitPids = 4096
 
 // ParseTrainFit reads an input of kind [TrainFit]. Its errors are what HIP-1172
@@ -137,11 +140,12 @@ func (in TrainFitInput) check() error {
 		return err
 	}
 	for i, g := range in.GPUs {
-		if g < 0 || g > 255 {
-			return refuse("/gpus", "%d is not within 0 to 255", g)
+		at := fmt.Sprintf("/gpus/%d", i)
+		if err := checkNumbers([]number{{at, int64(g), 0, 255}}); err != nil {
+			return err
 		}
 		if slices.Contains(in.GPUs[:i], g) {
-			return refuse("/gpus", "%d stands twice", g)
+			return refuse(at, "%d stands twice", g)
 		}
 	}
 	switch {

@@ -46,7 +46,7 @@ func CheckTree(files []TreeFile) error {
 	known := make(map[string]bool, len(files))
 	for _, f := range files {
 		switch {
-		case len(f.Path) > 1024 || !validSegments(f.Path):
+		case !validSegments(f.Path):
 			return fmt.Errorf("%.80q is no path in a tree: segments of A-Z a-z 0-9 . _ -, neither . nor .., 1024 bytes in all", f.Path)
 		case !hashShape.MatchString(f.SHA256):
 			return fmt.Errorf("%s: %.80q is not 64 lower-case hex digits", f.Path, f.SHA256)

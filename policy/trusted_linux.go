@@ -45,7 +45,8 @@ func Load(path string) (Policy, [32]byte, error) {
 // The file is regular, belongs to root, is writable by nobody else, has one name
 // and at most limit bytes. All that is asked of the descriptor which is then
 // read, so nothing can be put in its place in between. What root itself writes
-// into it meanwhile shows in its times, and is an error too.
+// into it meanwhile shows in its times, as finely as the kernel keeps them, and is
+// an error too.
 func ReadTrusted(path string, limit int64) ([]byte, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
