@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -43,9 +46,7 @@ var base = []Device{
 	{"/dev/null", 1, 3}, {"/dev/zero", 1, 5}, {"/dev/full", 1, 7}, {"/dev/random", 1, 8}, {"/dev/urandom", 1, 9},
 }
 
-// limit writes the limits and attaches the device program. The program is attached
-// to the group and stays until the group is removed: a link of one would vanish with
-// this process. Making nodes (mknod) is allowed for none.
+// limit writes the limits and attaches the device program.
 //
 // NewManager and Kill of package cgroup2 are not used: the first writes to
 // ancestors, which are not ours, and the second falls back to killing one by one.
@@ -67,11 +68,6 @@ func (g group) limit(l Limits, devices []Device) error {
 	if l.Pids > 0 {
 		r.Pids = &cgroup2.Pids{Max: int64(l.Pids)}
 	}
-	// Never empty: the package takes an empty list as no control at all.
-	for _, d := range append(base, devices...) {
-		major, minor := int64(d.Major), int64(d.Minor)
-		r.Devices = append(r.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rw"})
-	}
 	m, err := cgroup2.Load("/"+filepath.Base(g.path), cgroup2.WithMountpoint(filepath.Dir(g.path)))
 	if err != nil {
 		return err
@@ -79,7 +75,43 @@ func (g group) limit(l Limits, devices []Device) error {
 	if err := m.Update(&r); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
+	if err := g.admit(devices); err != nil {
+		return fmt.Errorf("device program: %w", err)
+	}
 	return nil
+}
+
+// admit attaches the program that lets the group open the base devices and these,
+// and no others; making nodes (mknod) is allowed for none. It is attached and not
+// linked: it stays until the group is removed, where a link would vanish with this
+// process. Other programs, systemd's among them, may stand beside it, and all must
+// allow.
+//
+// Update could attach it too, but leaves the program's descriptor to the garbage
+// collector.
+func (g group) admit(devices []Device) error {
+	var rules []specs.LinuxDeviceCgroup
+	for _, d := range slices.Concat(base, devices) {
+		major, minor := int64(d.Major), int64(d.Minor)
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rw"})
+	}
+	instructions, license, err := cgroup2.DeviceFilter(rules)
+	if err != nil {
+		return err
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupDevice, Instructions: instructions, License: license})
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	dir, err := os.Open(g.path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return link.RawAttachProgram(link.RawAttachProgramOptions{
+		Target: int(dir.Fd()), Program: program, Attach: ebpf.AttachCGroupDevice, Flags: unix.BPF_F_ALLOW_MULTI,
+	})
 }
 
 // kill ends every process in the group and below it, frozen ones too.

@@ -425,12 +425,7 @@ func twenty(group, dir, stage string) error {
 // holds describes what this process has: descriptors, namespaces of its threads,
 // children, mounts.
 func holds() string {
-	all, _ := filepath.Glob("/proc/self/fd/*")
-	// A device program's descriptor is closed when the collector comes to it.
-	fds := slices.DeleteFunc(all, func(fd string) bool {
-		to, err := os.Readlink(fd)
-		return err != nil || to == "anon_inode:bpf-prog"
-	})
+	fds, _ := filepath.Glob("/proc/self/fd/*")
 	namespaces := map[string]bool{}
 	threads, _ := filepath.Glob("/proc/self/task/*/ns/pid_for_children")
 	for _, thread := range threads {

@@ -298,7 +298,7 @@ func TestFrozenIsKilled(t *testing.T) {
 func TestRemovingFollowsNoLinkAndNeedsNoPath(t *testing.T) {
 	h := newHost(t)
 	output(t, h, spec(t, "mess"))
-	output(t, h, spec(t, "nest", "5000"))
+	output(t, h, spec(t, "nest", "1000"))
 	if _, err := os.Stat("/etc/passwd"); err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,16 @@ trainer/kai: kernels trainer/safetensors trainer/tokenizer trainer/decision
 trainer/eval: trainer/kai trainer/data spool/gate
 trainer: trainer/eval spool/event spool/record spool/durable
 
+policy: spool/canon
+launcher/ipc: spool/canon
+sandbox/attempt:
+sandbox/filter:
+sandbox/landlock:
+sandbox/stage: sandbox/filter sandbox/landlock
+sandbox: sandbox/stage
+launcher: launcher/ipc policy sandbox
+systemd:
+
 control/db: control/api spool/durable
 control/research: control/db
 control: control/research
@@ -52,10 +62,14 @@ control: control/research
 // doors names the only packages that may import a heavy or subtle module
 // directly, so that its quirks are handled in one place.
 var doors = map[string][]string{
-	"github.com/go-json-experiment/json": {"spool/canon"},
-	"modernc.org/sqlite":                 {"control/db"},
-	"github.com/danielgtaylor/huma/v2":   {"control", "control/research"},
-	"golang.org/x/text":                  {"trainer/tokenizer", "trainer/decision"},
+	"github.com/go-json-experiment/json":     {"spool/canon"},
+	"modernc.org/sqlite":                     {"control/db"},
+	"github.com/cilium/ebpf":                 {"sandbox"},
+	"github.com/containerd/cgroups/v3":       {"sandbox"},
+	"github.com/opencontainers/runtime-spec": {"sandbox"},
+	"github.com/coreos/go-systemd/v22":       {"launcher"},
+	"github.com/danielgtaylor/huma/v2":       {"control", "control/research"},
+	"golang.org/x/text":                      {"trainer/tokenizer", "trainer/decision"},
 }
 
 // budgets bounds the third-party modules linked into each binary, by the
