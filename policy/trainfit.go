@@ -81,12 +81,15 @@ import (
 //	starting   the sandbox is being built
 //	ready      the train binary is running
 //	idle       never
-//	stopped    done: it ended by itself with status 0, or with 3, which says that
-//	           the run ended and its gate failed: a result, and in the spool; or
-//	           cancel, policy, deadline, max, unlink
-//	failed     any other end, with the code of HIP-1172 A5: start when the sandbox
-//	           could not be built, crash for any other status, a signal that was
-//	           not ours, and memory or disk exhausted
+//	stopped    done: it ended by itself with status 0; or cancel, policy, deadline,
+//	           max, unlink
+//	failed     any other end, with a code of HIP-1172 A5: pull when a tree is not
+//	           in the store, start when the sandbox could not be built, capacity
+//	           when it needed more memory or disk than it was admitted with, crash
+//	           for any other status and for a signal that was not the launcher's
+//
+// A status of 3 says that the run ended and its gate failed. To the machine that is
+// a crash like any other; the verdict is in the spool, and the status in the report.
 //
 // A run that was stopped otherwise than done stays open in its spool, as Ctrl-C
 // leaves it. Its checkpoint went with the run directory, so another activity
