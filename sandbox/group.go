@@ -46,11 +46,11 @@ var base = []Device{
 	{"/dev/null", 1, 3}, {"/dev/zero", 1, 5}, {"/dev/full", 1, 7}, {"/dev/random", 1, 8}, {"/dev/urandom", 1, 9},
 }
 
-// limit writes the limits and attaches the device program.
+// limit writes the limits.
 //
 // NewManager and Kill of package cgroup2 are not used: the first writes to
 // ancestors, which are not ours, and the second falls back to killing one by one.
-func (g group) limit(l Limits, devices []Device) error {
+func (g group) limit(l Limits) error {
 	var r cgroup2.Resources
 	if l.Memory > 0 {
 		none, together := int64(0), true
@@ -75,21 +75,12 @@ func (g group) limit(l Limits, devices []Device) error {
 	if err := m.Update(&r); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
-	if err := g.admit(devices); err != nil {
-		return fmt.Errorf("device program: %w", err)
-	}
 	return nil
 }
 
-// admit attaches the program that lets the group open the base devices and these,
-// and no others; making nodes (mknod) is allowed for none. It is attached and not
-// linked: it stays until the group is removed, where a link would vanish with this
-// process. Other programs, systemd's among them, may stand beside it, and all must
-// allow.
-//
-// Update could attach it too, but leaves the program's descriptor to the garbage
-// collector.
-func (g group) admit(devices []Device) error {
+// deviceProgram loads the program that lets a group open the base devices and these,
+// and no others; making nodes (mknod) is allowed for none.
+func deviceProgram(devices []Device) (*ebpf.Program, error) {
 	var rules []specs.LinuxDeviceCgroup
 	for _, d := range slices.Concat(base, devices) {
 		major, minor := int64(d.Major), int64(d.Minor)
@@ -97,21 +88,35 @@ func (g group) admit(devices []Device) error {
 	}
 	instructions, license, err := cgroup2.DeviceFilter(rules)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.CGroupDevice, Instructions: instructions, License: license})
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("load the device program: %w", err)
 	}
-	defer program.Close()
+	return program, nil
+}
+
+// attach gives the group a device program, which the group then keeps. It is attached
+// and not linked: it stays until the group is removed, where a link would vanish with
+// this process. Other programs, systemd's among them, may stand beside it, and all
+// must allow.
+//
+// cgroup2's Update would load and attach it as well, for every workload anew, and
+// leaves the descriptor to the garbage collector.
+func (g group) attach(program *ebpf.Program) error {
 	dir, err := os.Open(g.path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return link.RawAttachProgram(link.RawAttachProgramOptions{
+	err = link.RawAttachProgram(link.RawAttachProgramOptions{
 		Target: int(dir.Fd()), Program: program, Attach: ebpf.AttachCGroupDevice, Flags: unix.BPF_F_ALLOW_MULTI,
 	})
+	if err != nil {
+		return fmt.Errorf("attach the device program: %w", err)
+	}
+	return nil
 }
 
 // kill ends every process in the group and below it, frozen ones too.

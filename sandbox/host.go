@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/hanzoai/link/sandbox/stage"
@@ -33,12 +34,15 @@ type Host struct {
 	cfg Config
 	log *slog.Logger
 
+	base *ebpf.Program // the device program of a workload without devices of its own
+
 	mu     sync.Mutex
 	parked *process // a stage that waits for an order, or nil
 	next   int      // number of the next control group
 }
 
-// New checks that the directories are there. It makes and changes nothing.
+// New checks what it is given and loads a device program, without which no workload
+// starts. It changes nothing; Close ends it.
 func New(cfg Config) (*Host, error) {
 	if cfg.Stage == nil {
 		return nil, errors.New("sandbox: no stage binary")
@@ -51,7 +55,11 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("sandbox: %q is not an absolute path of a directory", dir)
 		}
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, next: 1}
+	base, err := deviceProgram(nil)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
+	}
+	h := &Host{cfg: cfg, log: cfg.Log, base: base, next: 1}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -102,8 +110,10 @@ func (h *Host) Park(ctx context.Context) error {
 	return nil
 }
 
-// Close discards the parked stage. Workloads that run are the caller's to stop.
+// Close discards the parked stage; nothing can be started afterwards. Workloads that
+// run are the caller's to stop.
 func (h *Host) Close() error {
+	defer h.base.Close()
 	h.mu.Lock()
 	p := h.parked
 	h.parked = nil
@@ -141,7 +151,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	w := &Workload{spec: spec, process: p, root: h.cfg.Run, log: h.log.With("activity", spec.ID)}
-	if err := w.start(ctx, h.cfg.User); err != nil {
+	if err := w.start(ctx, h); err != nil {
 		err = errors.Join(fmt.Errorf("sandbox: %w", err), p.discard())
 		return nil, errors.Join(err, w.removeRun())
 	}
@@ -150,17 +160,28 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) {
 }
 
 // start furnishes the stage and has it execute the program.
-func (w *Workload) start(ctx context.Context, user uint32) error {
-	if err := w.makeRun(user); err != nil {
+func (w *Workload) start(ctx context.Context, h *Host) error {
+	if err := w.makeRun(h.cfg.User); err != nil {
 		return err
 	}
-	if err := w.group.limit(w.spec.Limits, w.spec.Devices); err != nil {
+	if err := w.group.limit(w.spec.Limits); err != nil {
+		return err
+	}
+	program := h.base
+	if len(w.spec.Devices) > 0 {
+		var err error
+		if program, err = deviceProgram(w.spec.Devices); err != nil {
+			return err
+		}
+		defer program.Close()
+	}
+	if err := w.group.attach(program); err != nil {
 		return err
 	}
 	if err := w.open(); err != nil {
 		return err
 	}
-	order, mounts, err := w.order(user)
+	order, mounts, err := w.order(h.cfg.User)
 	defer closeAll(mounts)
 	if err != nil {
 		return err

@@ -249,7 +249,12 @@ func checkGroup(parent string) []Check {
 			return os.WriteFile(g.path+"/cgroup.kill", []byte("1"), 0)
 		}),
 		on("device program", "a device filter can be attached", "device filter cannot be attached: run as root, on the host itself and not in an unprivileged container (LXC)", func() error {
-			return g.limit(Limits{}, nil)
+			program, err := deviceProgram(nil)
+			if err != nil {
+				return err
+			}
+			defer program.Close()
+			return g.attach(program)
 		}),
 	}
 	if made == nil {

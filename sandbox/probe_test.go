@@ -304,7 +304,12 @@ func TestDeviceProgramOfTheUnitIsFound(t *testing.T) {
 	}
 	defer os.Remove(inner)
 	wantOK(t, checkOtherPrograms(inner))
-	if err := (group{outer}).limit(Limits{}, nil); err != nil {
+	program, err := deviceProgram(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	if err := (group{outer}).attach(program); err != nil {
 		t.Fatal(err)
 	}
 	c := checkOtherPrograms(inner)

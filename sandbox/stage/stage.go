@@ -60,6 +60,9 @@ func run() error {
 	if err := prepare(); err != nil {
 		return err
 	}
+	if err := shed(); err != nil {
+		return err
+	}
 	if err := report(Report{Parked: true}); err != nil {
 		return err
 	}

@@ -51,10 +51,10 @@ func limits(o Order) error {
 	return nil
 }
 
-// become is the workload's user without a way back. Identities change on every
-// thread of this process, for pid 1 stays; the bounding set only matters to the
-// thread that will exec.
-func become(o Order) error {
+// shed empties the bounding and ambient sets of this thread, from which the workload
+// is forked: no exec can give a capability any more. What the thread holds stays until
+// it is the workload's user.
+func shed() error {
 	for c := uintptr(0); ; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if err == unix.EINVAL && c > unix.CAP_AUDIT_READ {
@@ -67,6 +67,12 @@ func become(o Order) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("clear ambient capabilities: %w", err)
 	}
+	return nil
+}
+
+// become is the workload's user without a way back, on every thread of this process,
+// for pid 1 stays.
+func become(o Order) error {
 	if err := syscall.Setgroups(o.Groups); err != nil {
 		return fmt.Errorf("setgroups: %w", err)
 	}
