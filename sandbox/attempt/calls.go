@@ -173,9 +173,11 @@ const renew = 99
 //
 //go:nosplit
 func makeCalls(first, last, pipe uintptr, skip *[lastCall + 1]bool) {
-	// A child that is not what it was is one signal away from the runtime's
-	// handler; PDEATHSIG ends it with its parent.
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0)
+	// A signal that ends a program ends this one, and not in Go's handlers.
+	for signal := uintptr(1); signal < 32; signal++ {
+		unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, defaultAddress, 0, 8, 0, 0)
+	}
 	record := &callRecord
 	for n := first; n <= last; n++ {
 		if skip[n] {

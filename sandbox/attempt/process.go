@@ -28,7 +28,7 @@ var processEfforts = []effort{
 	{8, "run set-user-ID programs", "user unchanged", setuidPrograms},
 	{9, "raise capabilities", "EPERM, none held", capabilities},
 	{11, "leave a core dump", "none written", coreDump},
-	{18, "take priority over others", "EPERM", priority},
+	{18, "take priority over others", "EPERM or EACCES", priority},
 	{19, "leave 1000 zombies to pid 1", "reaped", zombies},
 }
 

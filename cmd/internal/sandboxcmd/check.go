@@ -1,0 +1,247 @@
+//go:build linux
+
+package sandboxcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/sandbox"
+	"github.com/hanzoai/link/sandbox/attempt"
+)
+
+// Inside runs the half of the check that is the workload, when args ask for it.
+func Inside(args []string) (status int, inside bool) {
+	if len(args) == 0 || args[0] != attempt.Argument {
+		return 0, false
+	}
+	return attempt.Main(args[1:], os.Stdout), true
+}
+
+// Report is everything that a check found.
+type Report struct {
+	OK     bool      `json:"ok"`
+	Offers bool      `json:"offers"`           // whether this host can offer work at all
+	Reason string    `json:"reason,omitempty"` // why not
+	Host   []Have    `json:"host"`
+	Kinds  []Attempt `json:"kinds"`
+	Held   int       `json:"held"`
+	Gave   int       `json:"gaveWay"`
+	NotRun int       `json:"notRun"`
+}
+
+// Have is one thing that a host needs, or is better for.
+type Have struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Need   bool   `json:"need"`
+	Detail string `json:"detail"`
+}
+
+// Attempt is what came of the attempts on one kind of sandbox.
+type Attempt struct {
+	Kind    string           `json:"kind"`
+	Error   string           `json:"error,omitempty"` // why it could not be built
+	Results []attempt.Result `json:"results"`
+}
+
+// check is hanzo sandbox check.
+func check(ctx context.Context, streams term.IO, asJSON bool) error {
+	if uid := os.Geteuid(); uid != 0 {
+		return fmt.Errorf("this is user %d: the sandbox is built by root, so its check is too; run sudo hanzo sandbox check", uid)
+	}
+	progress := term.NewProgress(streams.Err)
+	defer progress.Done()
+	r, err := examine(ctx, nil, progress.Show)
+	progress.Done()
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if err := term.PrintJSON(streams.Out, r); err != nil {
+			return err
+		}
+	} else {
+		r.print(streams.Out)
+	}
+	return r.verdict()
+}
+
+// verdict is the error of a report that is not good.
+func (r *Report) verdict() error {
+	switch {
+	case r.Gave > 0:
+		return fmt.Errorf("%s gave way: do not let this machine run the work of others", count(r.Gave, "attempt", "attempts"))
+	case !r.Offers:
+		return errors.New("this machine lacks what a sandbox needs: " + r.Reason)
+	case !r.OK:
+		return errors.New("the sandbox could not be tried whole")
+	}
+	return nil
+}
+
+// examine does it all. alter, for tests, makes a hole in what is built.
+func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Report, err error) {
+	g, err := newGround()
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if undone := g.close(); undone != nil {
+			err = errors.Join(err, fmt.Errorf("not everything could be taken away: %w", undone))
+		}
+	}()
+	show("looking at what this host can build")
+	r := new(Report)
+	checks := sandbox.Probe(ctx, g.config())
+	for _, c := range checks {
+		r.Host = append(r.Host, Have(c))
+	}
+	r.Offers, r.Reason = sandbox.Offers(checks)
+	if g.stage == nil {
+		_, err := openStage()
+		return nil, fmt.Errorf("hanzo-stage, which builds the sandbox from inside, is not there: %w", err)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if g.group == "" {
+		return r, nil // nothing can be built; the probe has said why
+	}
+	host, err := sandbox.New(g.config())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	all, none := kinds()
+	r.OK = r.Offers
+	for _, k := range all {
+		show("trying to get out of the sandbox of " + k.name)
+		a := Attempt{Kind: k.name, Results: []attempt.Result{}}
+		results, err := g.tryAll(ctx, host, k, alter)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			a.Error, r.OK = err.Error(), false
+		}
+		a.Results = append(a.Results, results...)
+		r.Kinds = append(r.Kinds, a)
+		for _, result := range results {
+			switch {
+			case !result.OK:
+				r.Gave++
+			case result.Skipped != "":
+				r.NotRun++
+			default:
+				r.Held++
+			}
+		}
+	}
+	if none != "" {
+		r.Host = append(r.Host, Have{Name: "attempts with a GPU", Detail: none})
+	}
+	r.OK = r.OK && r.Gave == 0
+	return r, nil
+}
+
+// limit bounds the attempts on one kind. They take seconds; on a machine that is
+// emulated, tens of them.
+const limit = 5 * time.Minute
+
+// tryAll makes every attempt on one kind: first the list, which wants the workload's
+// limits for itself, then what is judged from outside, side by side.
+func (g *ground) tryAll(ctx context.Context, host *sandbox.Host, k kind, alter func(*built)) ([]attempt.Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("it took too long"))
+	defer cancel()
+	results, err := g.tryList(ctx, host, k, alter)
+	if err != nil {
+		return results, err
+	}
+	outside := make([]attempt.Result, len(trials))
+	var trying sync.WaitGroup
+	for i, t := range trials {
+		outside[i] = attempt.Result{Number: t.number, Name: t.name, Expected: t.expected, OK: true}
+		if t.needs != "" && !g.limited(t.needs) {
+			outside[i].Skipped = "needs the " + t.needs + " controller of cgroup v2"
+			continue
+		}
+		trying.Go(func() {
+			r := &run{ground: g, host: host, kind: k, name: fmt.Sprintf("trial-%d-%d", t.number, i), alter: alter}
+			got, err := t.try(ctx, r)
+			if err != nil {
+				outside[i].OK, got = false, err.Error()
+			}
+			outside[i].Got = got
+		})
+	}
+	trying.Wait()
+	results = append(results, outside...)
+	slices.SortStableFunc(results, func(a, b attempt.Result) int { return cmp.Compare(a.Number, b.Number) })
+	return results, nil
+}
+
+// tryList runs the list inside one workload. A line that did not come is an attempt
+// that took the workload down, or would have been made after it.
+func (g *ground) tryList(ctx context.Context, host *sandbox.Host, k kind, alter func(*built)) ([]attempt.Result, error) {
+	b, err := g.build(k, "list")
+	if err != nil {
+		return nil, err
+	}
+	defer b.close()
+	b.Args = append(b.Args, b.profile.Arguments()...)
+	if alter != nil {
+		alter(b)
+	}
+	w, err := host.Start(ctx, b.Spec)
+	if err != nil {
+		return nil, err
+	}
+	defer kill(w)
+	e, err := running(ctx, w)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return nil, err
+	}
+	results := attempt.Results(e.Stdout)
+	listed := attempt.Listed()
+	if len(results) < len(listed) {
+		for i, missing := range listed[len(results):] {
+			missing.Got = "not reached"
+			if i == 0 {
+				missing.Got = fmt.Sprintf("the workload ended here: %s", ending(e))
+			}
+			results = append(results, missing)
+		}
+	}
+	if n := g.reached.Load(); n > 0 {
+		results = append(results, attempt.Result{Number: 68, Name: "as the host saw it", Expected: "nobody connects",
+			Got: count(int(n), "connection", "connections")})
+	}
+	return results, nil
+}
+
+// ending is how a workload ended, in a table cell.
+func ending(e sandbox.Exit) string {
+	switch {
+	case e.Cause != sandbox.Exited:
+		return fmt.Sprintf("%s %s", e.Cause, e.Reason)
+	case e.Signal != 0:
+		return e.Signal.String()
+	}
+	return fmt.Sprintf("status %d, saying %.200q", e.Code, e.Stderr)
+}
+
+// count is a number with its noun.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
