@@ -34,7 +34,7 @@ type leaks struct {
 func (o *ours) leak(ctx context.Context) (leaks, error) {
 	l := leaks{Cycles: cycles}
 	for i := range cycles + 1 {
-		w, release, err := o.start(ctx, o.work, "wait")
+		w, release, err := o.start(ctx, o.work.idle())
 		if err != nil {
 			return l, err
 		}

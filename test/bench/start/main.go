@@ -1,6 +1,7 @@
 // Command start measures how long it takes from a request to the first
-// instruction of the workload's main: in our sandbox, in the distribution's
-// bwrap, runc and crun, in the runc that go.mod pins, and with nothing around it.
+// instruction of the workload's main: in our sandbox, with a stage parked ahead
+// and without, and through the launcher's socket; in the distribution's bwrap, runc
+// and crun; in the runc that go.mod pins; and with nothing around it.
 //
 //	apt-get install bubblewrap runc crun
 //	go run ./test/bench/start          # as root, about a minute
@@ -8,12 +9,18 @@
 // The workload is one static Go program that prints CLOCK_MONOTONIC at main's
 // first line; the time of the request is read from the same clock just before it.
 // Every round starts every contender once, in an order that rotates. All are
-// asked for the same: see [box]. Where they differ the table says so, and a
-// contender that cannot run here stands in it with the reason.
+// asked for the same, see [workload]. Where they differ the table says so, and a
+// contender that cannot run here stands in it with the reason. None of the others
+// filters system calls, which flatters them.
+//
+// Then it says where the time of our own start goes, by the kernel's trace; what
+// the launcher and its stages hold in memory while one workload is idle; how long
+// it takes to stop processes that ignore SIGTERM; and what a hundred starts leave.
 //
 // On a host with hybrid control groups crun refuses to run and runc would use v1;
 // there the whole benchmark runs in a mount namespace of its own with cgroup v2
 // at /sys/fs/cgroup, and says so. Building the pinned runc needs a C compiler.
+// Without root only the floor is measured.
 package main
 
 import (
@@ -104,7 +111,7 @@ func measure(ctx context.Context, rounds int) (*report, error) {
 // floor is all that a person without root can measure.
 func (r *report) floor(ctx context.Context, program string) error {
 	contenders := []contender{plain(program)}
-	for _, name := range []string{"hanzo, parked", "hanzo", "bwrap", "runc", "crun", "go tool runc"} {
+	for _, name := range []string{"hanzo, parked", "hanzo", "hanzo-launcher", "bwrap", "runc", "crun", "go tool runc"} {
 		contenders = append(contenders, contender{name: name, why: "needs root"})
 	}
 	return r.race(ctx, contenders)
@@ -132,9 +139,21 @@ func (r *report) measure(ctx context.Context, dir, program string) (err error) {
 		return err
 	}
 	defer release()
+	m, err := newMachine(dir, group, o.config.Stage.Name(), program, w)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.close()) }()
 	contenders := append([]contender{plain(program)}, o.contenders(ctx)...)
+	contenders = append(contenders, m.contender())
 	contenders = append(append(contenders, bwrap(spec)), peers(dir, group, spec)...)
 	if err := r.race(ctx, contenders); err != nil {
+		return err
+	}
+	if r.Memory, err = m.resident(); err != nil {
+		return err
+	}
+	if err := m.close(); err != nil { // what follows counts processes
 		return err
 	}
 	return r.ours(ctx, dir, o)
@@ -149,11 +168,7 @@ func (r *report) ours(ctx context.Context, dir string, o *ours) error {
 		}
 		r.Phases = append(r.Phases, p)
 	}
-	stage, err := o.resident(ctx)
-	if err != nil {
-		return err
-	}
-	r.Memory = append(r.Memory, stage)
+	var err error
 	if r.Leaks, err = o.leak(ctx); err != nil {
 		return err
 	}

@@ -2,44 +2,24 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/hanzoai/link/sandbox"
 )
 
 // memory is what stands beside one idle workload, in KiB as the kernel counts
 // them: Rss counts every resident page whole, Pss the shared ones by their share.
 type memory struct {
 	Of  string `json:"of"`
-	Rss int    `json:"rss_kib,omitempty"`
-	Pss int    `json:"pss_kib,omitempty"`
-	Why string `json:"why_not,omitempty"`
+	Rss int    `json:"rss_kib"`
+	Pss int    `json:"pss_kib"`
 }
 
-// resident measures the stage of one idle workload.
-func (o *ours) resident(ctx context.Context) (memory, error) {
-	w, release, err := o.start(ctx, o.work, "wait")
-	if err != nil {
-		return memory{}, err
-	}
-	defer release()
-	stage, err := first(w)
-	if err != nil {
-		return memory{}, errors.Join(err, w.Stop(ctx))
-	}
-	m, err := rollup("stage, pid 1 of a workload", stage)
-	return m, errors.Join(err, w.Stop(ctx))
-}
-
-// first is pid 1 of a workload, as the host numbers it.
-func first(w *sandbox.Workload) (int, error) {
-	pids, err := members(w)
+// first is pid 1 among the processes of a control group, as the host numbers it.
+func first(group string) (int, error) {
+	pids, err := members(group)
 	if err != nil {
 		return 0, err
 	}
@@ -49,12 +29,12 @@ func first(w *sandbox.Workload) (int, error) {
 			return pid, nil
 		}
 	}
-	return 0, fmt.Errorf("no pid 1 among the processes %v of a workload", pids)
+	return 0, fmt.Errorf("no pid 1 among the processes %v of %s", pids, group)
 }
 
-// members are the processes of a workload.
-func members(w *sandbox.Workload) ([]int, error) {
-	list, err := os.ReadFile(filepath.Join(w.Group(), "cgroup.procs"))
+// members are the processes of a control group.
+func members(group string) ([]int, error) {
+	list, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +47,16 @@ func members(w *sandbox.Workload) ([]int, error) {
 		pids = append(pids, pid)
 	}
 	return pids, nil
+}
+
+// total is the sum of all.
+func total(all []memory) memory {
+	sum := memory{Of: "together"}
+	for _, m := range all {
+		sum.Rss += m.Rss
+		sum.Pss += m.Pss
+	}
+	return sum
 }
 
 // status is one line of a process's status, empty when it has ended.

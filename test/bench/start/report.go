@@ -40,6 +40,7 @@ type host struct {
 type row struct {
 	Name  string  `json:"name"`
 	Build string  `json:"build,omitempty"`
+	Min   float64 `json:"min_ms,omitempty"`
 	P50   float64 `json:"p50_ms,omitempty"`
 	P95   float64 `json:"p95_ms,omitempty"`
 	Ratio float64 `json:"ratio,omitempty"` // of the medians, to the empty program
@@ -81,6 +82,7 @@ func (r *report) race(ctx context.Context, contenders []contender) error {
 			if i == 0 {
 				floor = median
 			}
+			line.Min = ms(quantile(one.starts, 0))
 			line.P50, line.P95 = ms(median), ms(quantile(one.starts, .95))
 			line.Ratio = float64(median) / float64(floor)
 		}
@@ -102,13 +104,13 @@ func (r *report) table(w io.Writer) error {
 	fmt.Fprintf(w, "Linux %s, %d processors, load %s before and %s after; %s\n\n", h.Kernel, h.Processors, h.LoadBefore, h.LoadAfter, h.Groups)
 	fmt.Fprintf(w, "From the request to the workload's main, %d alternating rounds, milliseconds\n", r.Rounds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "contender\tp50\tp95\tx empty\tversion\tnote")
+	fmt.Fprintln(t, "contender\tmin\tp50\tp95\tx empty\tversion\tnote")
 	for _, s := range r.Starts {
 		if s.Why != "" {
-			fmt.Fprintf(t, "%s\t-\t-\t-\t%s\tnot here: %s\n", s.Name, s.Build, s.Why)
+			fmt.Fprintf(t, "%s\t-\t-\t-\t-\t%s\tnot here: %s\n", s.Name, s.Build, s.Why)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.1f\t%s\t%s\n", s.Name, s.P50, s.P95, s.Ratio, s.Build, s.Note)
+		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%.1f\t%s\t%s\n", s.Name, s.Min, s.P50, s.P95, s.Ratio, s.Build, s.Note)
 	}
 	if err := t.Flush(); err != nil || len(r.Phases) == 0 {
 		return err
@@ -127,10 +129,6 @@ func (r *report) table(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "\nResident beside one idle workload, KiB\n")
 	for _, m := range r.Memory {
-		if m.Why != "" {
-			fmt.Fprintf(t, "%s\tnot here: %s\n", m.Of, m.Why)
-			continue
-		}
 		fmt.Fprintf(t, "%s\tRss %d\tPss %d\n", m.Of, m.Rss, m.Pss)
 	}
 	if err := t.Flush(); err != nil {

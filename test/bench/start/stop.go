@@ -58,7 +58,7 @@ func ignoring(ctx context.Context, w *sandbox.Workload, want int) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		pids, err := members(w)
+		pids, err := members(w.Group())
 		if err != nil {
 			return err
 		}
