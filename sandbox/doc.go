@@ -19,8 +19,8 @@
 // follows no link and leaves the run directory's file system never.
 //
 // Limits are the kernel's: memory (no swap; one process over the limit ends them
-// all), processors, processes, devices. Disk use is counted once a second, so a
-// fast writer can pass its limit by about a second of writing before it is killed.
+// all), processors, processes, devices. Disk use is counted four times a second, so a
+// fast writer can pass its limit by what it writes in that time before it is killed.
 //
 // # Crashes
 //

@@ -201,7 +201,7 @@ func (w *Workload) watchDisk(ctx context.Context) {
 			w.kill()
 			return
 		}
-		wait.Reset(max(time.Second, 10*time.Since(began)))
+		wait.Reset(max(250*time.Millisecond, 10*time.Since(began)))
 	}
 }
 
