@@ -41,8 +41,8 @@ func marks(parked bool) []mark {
 	stage := []mark{
 		{"order and its mounts", left(unix.SYS_RECVMSG)},
 		{"order read, accounts", entered(unix.SYS_MOUNT)},
-		{"mounts", entered(unix.SYS_PRCTL)},
-		{"user, capabilities", entered(unix.SYS_LANDLOCK_CREATE_RULESET)},
+		{"mounts", entered(unix.SYS_UMASK)},
+		{"user, on every thread", entered(unix.SYS_LANDLOCK_CREATE_RULESET)},
 		{"Landlock", entered(unix.SYS_SECCOMP)},
 		{"filter", entered(unix.SYS_CLOSE_RANGE)},
 		{"fork", func(e event) bool { return e.name == "sched_process_fork" }},

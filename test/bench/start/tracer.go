@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,19 +38,11 @@ func newTracer(dir string, returns int) (*tracer, error) {
 		return nil, errors.Join(fmt.Errorf("this kernel does not let itself be traced: %w", err), os.Remove(t.mounted))
 	}
 	t.instance = filepath.Join(t.mounted, "instances", fmt.Sprintf("hanzo-bench-%d", os.Getpid()))
-	threads, err := os.ReadDir("/proc/self/task")
-	if err == nil {
-		err = os.Mkdir(t.instance, 0o700)
-	}
-	var ids []string
-	for _, thread := range threads {
-		ids = append(ids, thread.Name())
-	}
+	err := os.Mkdir(t.instance, 0o700)
 	for _, set := range [][2]string{
 		{"tracing_on", "0"},
 		{"trace_clock", "mono"},
 		{"options/event-fork", "1"},
-		{"set_event_pid", strings.Join(ids, " ")},
 		{"events/raw_syscalls/sys_exit/filter", fmt.Sprintf("id == %d", returns)},
 		{"events/raw_syscalls/sys_enter/enable", "1"},
 		{"events/raw_syscalls/sys_exit/enable", "1"},
@@ -60,10 +53,37 @@ func newTracer(dir string, returns int) (*tracer, error) {
 			err = t.set(set[0], set[1])
 		}
 	}
+	if err == nil {
+		err = t.follow("/proc/self/task")
+	}
 	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
+}
+
+// follow has the trace take the threads in a task folder, with their children. A
+// thread can be started between the listing and the setting, by one that was not
+// followed yet; so it is done until nothing new is listed.
+func (t *tracer) follow(tasks string) error {
+	var before []string
+	for {
+		threads, err := os.ReadDir(tasks)
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for _, thread := range threads {
+			ids = append(ids, thread.Name())
+		}
+		if slices.Equal(ids, before) {
+			return nil
+		}
+		if err := t.set("set_event_pid", strings.Join(ids, " ")); err != nil {
+			return err
+		}
+		before = ids
+	}
 }
 
 func (t *tracer) close() error {
