@@ -11,7 +11,7 @@
 //	agent (hanzo-link)               may ask for what the policy admits, see how it
 //	                                 ends, and end it; nothing that it sends names a
 //	                                 command, an environment or a path
-//	store, spool parent              the agent's; opened beneath, without links, and
+//	store                            the agent's; opened beneath, without links, and
 //	                                 handed on as descriptors
 //	workload (hanzo-work)            nothing
 //
@@ -64,8 +64,8 @@ type Config struct {
 	Work     User              // hanzo-work; its two numbers are the same
 
 	Group  string // the control group of the agent's unit
-	Run    string // the directory of run directories, root's
-	Spool  string // the directory of spool directories
+	Run    string // the directory of run directories, root's; made when absent
+	Spool  string // the directory of spool directories, root's, which the agent's group can read; made when absent
 	Store  string // the directory that holds trees/
 	Lib    string // the directory of binaries and their manifest, root's
 	Policy string // the policy file, root's
@@ -341,6 +341,9 @@ func (l *launcher) prepare() ipc.Ready {
 // start is also the proof that this host can build one.
 func (l *launcher) makeHost(s *session) (err error) {
 	if err := l.group.take(); err != nil {
+		return err
+	}
+	if err := errors.Join(ensureOwn(l.Run, 0, 0o700), ensureOwn(l.Spool, l.Agent.GID, 0o750)); err != nil {
 		return err
 	}
 	stage, err := l.binaries.open("hanzo-stage")

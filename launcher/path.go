@@ -21,6 +21,51 @@ func openDir(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// openOwn opens a directory that is root's, and that nobody else can write to.
+func openOwn(path string) (*os.File, error) {
+	dir, err := openDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(int(dir.Fd()), &st)
+	if err == nil && (st.Uid != 0 || st.Mode&0o022 != 0) {
+		err = fmt.Errorf("not root's alone (user %d, mode %04o): move it away and start the launcher again", st.Uid, st.Mode&0o7777)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return dir, nil
+}
+
+// ensureOwn makes a directory that is root's, for a group to read, where there is
+// none. Its parent may be the agent's, who can put something else in its place;
+// what is there is therefore looked at.
+func ensureOwn(path string, gid uint32, mode uint32) error {
+	parent, err := openDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	err = unix.Mkdirat(int(parent.Fd()), filepath.Base(path), 0o700)
+	made := err == nil
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return &os.PathError{Op: "mkdir", Path: path, Err: err}
+	}
+	dir, err := openOwn(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if !made {
+		return nil
+	}
+	// Through /proc, since the descriptor is for paths alone.
+	name := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
+	return errors.Join(os.Chown(name, 0, int(gid)), os.Chmod(name, os.FileMode(mode)))
+}
+
 // openBeneath opens what a relative path means inside dir, through no symbolic
 // link and not out of dir, whatever others rename meanwhile.
 func openBeneath(dir *os.File, path string, flags uint64) (*os.File, error) {
@@ -72,10 +117,10 @@ var errRan = errors.New("has run before, and an id is used once")
 
 // makeSpool makes an activity's spool directory: the workload's own, readable and
 // writable by the agent's group, which what is made in it inherits. It is kept,
-// and keeps the activity from being started again. The parent is the agent's, so
-// what was made is looked at again through its descriptor before it is given away.
+// and keeps the activity from being started again. The agent can rename the parent,
+// so what was made is looked at through its descriptor before it is given away.
 func makeSpool(spool, activity string, work, agent User) (_ *os.File, err error) {
-	parent, err := openDir(spool)
+	parent, err := openOwn(spool)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +162,7 @@ func makeSpool(spool, activity string, work, agent User) (_ *os.File, err error)
 
 // dropSpool removes the empty spool directory of an activity that did not start.
 func dropSpool(spool, activity string) error {
-	parent, err := openDir(spool)
+	parent, err := openOwn(spool)
 	if err != nil {
 		return err
 	}

@@ -61,8 +61,8 @@ func (l *launcher) check(peer ipc.Peer) error {
 	return nil
 }
 
-// sameNamespace compares a process's namespace with ours. To read another user's
-// takes CAP_SYS_PTRACE.
+// sameNamespace compares a process's namespace with ours. Another user's can be
+// looked at with CAP_SYS_PTRACE, which the launcher's unit therefore leaves it.
 func sameNamespace(pid int, name string) (bool, error) {
 	var theirs, ours unix.Stat_t
 	path := fmt.Sprintf("/proc/%d/ns/%s", pid, name)

@@ -1,0 +1,306 @@
+package launcher
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/policy"
+	"golang.org/x/sys/unix"
+)
+
+// What a workload is given is what policy.TrainFitInput says, to the word.
+func TestTrainFitIsGivenWhatItsKindSays(t *testing.T) {
+	a := newRig(t).serve().connect().offered()
+	s := a.start("look", 0)
+	if len(a.files) != 1 {
+		t.Errorf("%d descriptors came with started, want the pidfd", len(a.files))
+	}
+	e := a.ended(s)
+	if e.State != ipc.Stopped || e.Reason != ipc.Done || e.Exit != 0 || e.Stdout == 0 || e.Stderr != 0 || len(a.files) != 1 {
+		t.Fatalf("ended as %+v with %d files", e, len(a.files))
+	}
+	out, err := io.ReadAll(a.files[0])
+	if err != nil || len(out) != e.Stdout {
+		t.Fatalf("read %d bytes of output (%v), want %d", len(out), err, e.Stdout)
+	}
+	if _, err := a.files[0].WriteAt([]byte("x"), 0); err == nil {
+		t.Error("the output's memory file can be written")
+	}
+	var got struct {
+		Args, Env     []string
+		FDs, UID, GID int
+		Dir           string
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(a.Run, s.Activity)
+	args := []string{"train", "fit", "/in/stage/stage.json", "--run", s.Activity, "--spool", "/spool",
+		"--data", run + "/data", "--builds", run + "/builds", "--runs", run + "/runs", "--threads", "1", "--json"}
+	env := []string{"PATH=/usr/bin:/bin", "HOME=" + run, "TMPDIR=" + run, "LANG=C.UTF-8"}
+	if !slices.Equal(got.Args, args) {
+		t.Errorf("arguments\n%q, want\n%q", got.Args, args)
+	}
+	if !slices.Equal(got.Env, env) {
+		t.Errorf("environment\n%q, want\n%q", got.Env, env)
+	}
+	if got.UID != int(workUser.UID) || got.GID != int(workUser.GID) || got.Dir != run {
+		t.Errorf("it ran as %d:%d in %s", got.UID, got.GID, got.Dir)
+	}
+	// The spool is kept and the agent's group can read all of it, nobody else any.
+	for name, want := range map[string]uint32{
+		"": unix.S_IFDIR | unix.S_ISGID | 0o770, "sub": unix.S_IFDIR | unix.S_ISGID | 0o770, "log": unix.S_IFREG | 0o660,
+	} {
+		var st unix.Stat_t
+		a.must(unix.Lstat(filepath.Join(a.Spool, s.Activity, name), &st))
+		if st.Mode != want || st.Uid != workUser.UID || st.Gid != agentUser.GID {
+			t.Errorf("spool/%s has mode %o and owner %d:%d, want %o and %d:%d", name, st.Mode, st.Uid, st.Gid, want, workUser.UID, agentUser.GID)
+		}
+	}
+	if got := a.try("read", filepath.Join(a.Spool, s.Activity, "log"), ""); got != "done" {
+		t.Errorf("the agent cannot read the spool: %s", got)
+	}
+	if _, err := os.Stat(run); err == nil {
+		t.Errorf("the run directory is left")
+	}
+}
+
+func TestEndings(t *testing.T) {
+	a := newRig(t).serve().connect().offered()
+	s := a.start("exit", 3)
+	e := a.ended(s)
+	if e.State != ipc.Failed || e.Code != ipc.Crash || e.Exit != 3 || !strings.Contains(e.Message, "status 3") || !strings.Contains(e.Message, "that did not go well") {
+		t.Errorf("exit 3 ended as %+v", e)
+	}
+
+	s = a.start("talk", 3<<20)
+	e = a.ended(s)
+	if e.State != ipc.Stopped || e.Reason != ipc.Done || e.Stdout != 1<<20 || !e.Truncated {
+		t.Errorf("3 MiB of output ended as %+v", e)
+	}
+
+	s = a.start("sleep", 0)
+	a.running(s)
+	a.stop(s, ipc.Unlink)
+	a.stop(s, ipc.Cancel) // a second reason changes nothing
+	e = a.ended(s)
+	if e.State != ipc.Stopped || e.Reason != ipc.Unlink {
+		t.Errorf("stop ended as %+v", e)
+	}
+}
+
+// A workload that lives for maxSec is stopped by the launcher's own clock.
+func TestAttempt79OutliveMaxSec(t *testing.T) {
+	long := second
+	t.Cleanup(func() { second = long }) // after the launcher has ended
+	second = 1e6                        // a millisecond
+	a := newRig(t).serve().connect().offered()
+	input := a.input("sleep", 0)
+	input["maxSec"] = 60
+	s := a.envelope(input)
+	a.started(a.ask(s), s)
+	if e := a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Max {
+		t.Errorf("ended as %+v", e)
+	}
+}
+
+func TestStartPastItsDeadlineIsRefused(t *testing.T) {
+	a := newRig(t).serve().connect().offered()
+	s := a.envelope(a.input("sleep", 0))
+	s.Deadline = "2026-01-01T00:00:00Z"
+	a.refused(a.ask(s), ipc.TooLate, "2026-01-01")
+	s = a.envelope(a.input("sleep", 0))
+	s.Deadline = "2126-01-01T00:00:00+01:00"
+	a.refused(a.ask(s), ipc.Schema, "UTC")
+	s.Deadline = "tomorrow"
+	a.refused(a.ask(s), ipc.Schema, "UTC")
+}
+
+// Every change of the file that no longer admits what runs stops it.
+func TestPolicyChangeStopsWork(t *testing.T) {
+	for name, change := range map[string]map[string]any{
+		"kinds":  {"kinds": []string{}},
+		"orgs":   {"orgs": []string{"other"}},
+		"caps":   {"caps": map[string]any{"memory": 1 << 20, "cpus": 16, "disk": 64 << 20}},
+		"maxSec": {"maxSec": 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newRig(t).serve().connect().offered()
+			s := a.start("sleep", 0)
+			a.policy(change)
+			if e := a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Policy {
+				t.Errorf("ended as %+v", e)
+			}
+		})
+	}
+	t.Run("broken", func(t *testing.T) {
+		a := newRig(t).serve().connect().offered()
+		s := a.start("sleep", 0)
+		a.write(a.Policy, map[string]any{"kinds": []string{policy.TrainFit}, "surprise": 1})
+		if e := a.ended(s); e.Reason != ipc.Policy {
+			t.Errorf("ended as %+v", e)
+		}
+		a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.Denied, "surprise")
+		if n := strings.Count(a.log.String(), "the policy admits nothing"); n != 1 {
+			t.Errorf("the reason was logged %d times, want once", n)
+		}
+	})
+	t.Run("removed", func(t *testing.T) {
+		a := newRig(t).serve().connect().offered()
+		s := a.start("sleep", 0)
+		a.must(os.Remove(a.Policy))
+		if e := a.ended(s); e.Reason != ipc.Policy {
+			t.Errorf("ended as %+v", e)
+		}
+	})
+}
+
+// When there is room for fewer, the newest go.
+func TestPolicyChangeStopsTheNewest(t *testing.T) {
+	for name, change := range map[string]map[string]any{
+		"concurrency": {"concurrency": 1},
+		"caps":        {"caps": map[string]any{"memory": 200 << 20, "cpus": 16, "disk": 64 << 20}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newRig(t).serve().connect().offered()
+			first, second := a.start("sleep", 0), a.start("sleep", 0)
+			a.running(first)
+			a.policy(change)
+			if e := a.ended(second); e.Reason != ipc.Policy {
+				t.Errorf("ended as %+v", e)
+			}
+			a.stop(first, ipc.Cancel)
+			if e := a.ended(first); e.Reason != ipc.Cancel {
+				t.Errorf("the older one ended as %+v", e)
+			}
+		})
+	}
+}
+
+func TestClosingTheConnectionKillsAllWork(t *testing.T) {
+	r := newRig(t).serve()
+	a := r.connect().offered()
+	for range 3 {
+		a.running(a.start("daemon", 0)) // with a process in another session
+	}
+	a.raw.Close()
+	r.nothingRuns()
+	// The next agent is served once nothing of the last one's is left.
+	b := r.connect().offered()
+	if left, _ := os.ReadDir(r.Run); len(left) > 0 {
+		t.Errorf("run directories are left: %v", left)
+	}
+	b.start("sleep", 0)
+}
+
+func TestDeathOfTheAgentKillsAllWork(t *testing.T) {
+	r := newRig(t).serve()
+	a := r.connect().offered()
+	a.running(a.start("daemon", 0))
+	a.must(a.cmd.Process.Kill())
+	a.cmd.Wait()
+	// This test still holds a copy of its connection: that does not keep the work.
+	r.nothingRuns()
+	a.closed()
+	r.connect().offered()
+}
+
+func TestOneAgentAtATime(t *testing.T) {
+	r := newRig(t).serve()
+	a := r.connect().offered()
+	b := r.connect()
+	b.refused(b.reply(), ipc.Denied, fmt.Sprintf("process %d is connected", a.cmd.Process.Pid))
+	b.closed()
+	a.start("sleep", 0) // the first goes on
+}
+
+func TestStopOfTheLauncherStopsAllWork(t *testing.T) {
+	r := newRig(t).serve()
+	a := r.connect().offered()
+	s := a.start("sleep", 0)
+	a.running(s)
+	r.cancel()
+	if e := a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Cancel {
+		t.Errorf("ended as %+v", e)
+	}
+	a.closed()
+	r.nothingRuns()
+}
+
+func TestLeftoversAreEnded(t *testing.T) {
+	r := newRig(t)
+	left := filepath.Join(r.Group, workName, "work-7")
+	r.must(os.MkdirAll(left, 0o755), os.MkdirAll(filepath.Join(r.Run, "act_old/deep"), 0o700))
+	old := r.puppet(stranger{workUser, workName + "/work-7", 0})
+	r.serve()
+	if err := old.cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("the process of an earlier life: %v", err)
+	}
+	r.connect().offered()
+	for _, path := range []string{left, filepath.Join(r.Run, "act_old")} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is left", path)
+		}
+	}
+}
+
+// What keeps work from being started is said when the agent connects, and again
+// when it asks all the same.
+func TestNothingIsOfferedWithout(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*rig)
+		words  string
+		code   ipc.Code
+	}{
+		"policy":      {func(r *rig) { r.must(os.Remove(r.Policy)) }, "policy.json", ipc.Denied},
+		"kinds":       {func(r *rig) { r.policy(map[string]any{"kinds": []string{}}) }, "admits no kind", ipc.Denied},
+		"manifest":    {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, ManifestName))) }, "manifest.json", ipc.StartFailed},
+		"stage":       {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, "hanzo-stage"))) }, "hanzo-stage", ipc.StartFailed},
+		"binary":      {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, "train"))) }, "train", ipc.StartFailed},
+		"controllers": {func(r *rig) { r.Controllers = []string{"cpu", "unheard"} }, "no controller", ipc.StartFailed},
+		"group":       {func(r *rig) { r.puppet(stranger{agentUser, "", 0}) }, "must move to its child agent", ipc.StartFailed},
+		"forged": {func(r *rig) {
+			path := filepath.Join(r.Group, workName)
+			r.must(os.Mkdir(path, 0o755), os.Chown(path, int(agentUser.UID), -1))
+		}, "not root's alone", ipc.StartFailed},
+		"spool": {func(r *rig) {
+			r.must(os.Mkdir(r.Spool, 0o755), os.Chown(r.Spool, int(agentUser.UID), -1))
+		}, "not root's alone", ipc.StartFailed},
+		"run directory a link": {func(r *rig) { r.must(os.Symlink("/etc", r.Run)) }, "run", ipc.StartFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			c.change(r)
+			a := r.serve().connect()
+			ready := a.ready()
+			if len(ready.Kinds) > 0 || !strings.Contains(strings.Join(ready.Reasons, "\n"), c.words) {
+				t.Errorf("offers %q because %q, want nothing because of %q", ready.Kinds, ready.Reasons, c.words)
+			}
+			s := a.envelope(a.input("sleep", 0))
+			if r := a.ask(s); r.Refused == nil || r.Refused.Code != c.code {
+				t.Errorf("asked all the same: %+v %+v", r.Started, r.Refused)
+			}
+			if _, err := os.Stat(filepath.Join(r.Spool, s.Activity)); err == nil {
+				t.Errorf("a spool directory is left of a start that was refused")
+			}
+			if name == "run directory a link" {
+				os.Remove(r.Run)
+			}
+		})
+	}
+}
+
+func TestFloodOfStartsIsPaced(t *testing.T) {
+	a := newRig(t, func(c *Config) { c.Starts = Rate{Every: 1e12, Burst: 2} }).serve().connect().offered()
+	for range 2 {
+		a.ended(a.start("exit", 0))
+	}
+	a.refused(a.ask(a.envelope(a.input("exit", 0))), ipc.Capacity, "more starts than 2")
+}
