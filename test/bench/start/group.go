@@ -12,6 +12,9 @@ import (
 	"github.com/hanzoai/link/sandbox"
 )
 
+// controllers are those that limits need.
+var controllers = []string{"cpu", "memory", "pids"}
+
 // newGroup makes a control group for everything that the benchmark starts and
 // lets its children have the controllers that limits need. Without those
 // controllers no contender has limits, and the second result says so.
@@ -24,18 +27,26 @@ func newGroup() (group string, limits sandbox.Limits, said string, err error) {
 	if err != nil {
 		return group, limits, "", err
 	}
-	for _, controller := range []string{"memory", "cpu", "pids"} {
+	for _, controller := range controllers {
 		if !slices.Contains(strings.Fields(string(offered)), controller) {
 			return group, limits, "without the controller " + controller + " no contender has limits", nil
 		}
-		for _, dir := range []string{groups, group} {
-			if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
-				return group, limits, "", err
-			}
+	}
+	for _, dir := range []string{groups, group} {
+		if err := enable(dir, controllers); err != nil {
+			return group, limits, "", err
 		}
 	}
-	limits = sandbox.Limits{Memory: 1 << 30, CPUs: 1, Pids: 1024}
+	limits = sandbox.Limits{Memory: 1 << 28, CPUs: 1, Pids: 1024}
 	return group, limits, "every contender but bwrap has limits of memory, processors and processes", nil
+}
+
+// enable lets the children of a group have controllers.
+func enable(dir string, controllers []string) error {
+	if len(controllers) == 0 {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+strings.Join(controllers, " +")), 0)
 }
 
 // removeGroup removes a group and those beneath it. They must hold no process.

@@ -35,6 +35,9 @@ func newOurs(dir, group string, w workload) (*ours, error) {
 	if err := errors.Join(os.Mkdir(o.config.Group, 0o755), os.Mkdir(o.config.Run, 0o711)); err != nil {
 		return nil, err
 	}
+	if err := enable(o.config.Group, w.controllers()); err != nil {
+		return nil, err
+	}
 	o.host, err = sandbox.New(o.config)
 	return o, err
 }

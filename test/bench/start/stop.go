@@ -30,7 +30,7 @@ func (o *ours) stop(ctx context.Context, dir string) (stopped, error) {
 	}
 	work := o.work
 	work.program = program
-	work.limits.Pids = 0 // every copy is a Go program of several threads
+	work.limits = sandbox.Limits{} // so many Go programs need more than the one
 	w, release, err := o.start(ctx, work, strconv.Itoa(stubborns))
 	if err != nil {
 		return stopped{}, err

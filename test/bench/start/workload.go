@@ -39,7 +39,7 @@ func (w workload) controllers() []string {
 	if w.limits == (sandbox.Limits{}) {
 		return nil
 	}
-	return []string{"cpu", "memory", "pids"}
+	return controllers
 }
 
 // idle is the same workload, but it waits to be stopped.

@@ -80,7 +80,7 @@ func run(args []string) error {
 // ask is the request for one activity of kind train.fit.
 func ask(activity, stage, base string) (ipc.Request, error) {
 	input, err := json.Marshal(policy.TrainFitInput{
-		Stage: stage, Base: base, Memory: 1 << 30, CPUs: 1, Disk: 1 << 26, GPUs: []int{}, MaxSec: 3600,
+		Stage: stage, Base: base, Memory: 1 << 28, CPUs: 1, Disk: 1 << 26, GPUs: []int{}, MaxSec: 3600,
 	})
 	now := time.Now().UTC()
 	return ipc.Request{Start: &ipc.Start{
