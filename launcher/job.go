@@ -30,10 +30,12 @@ type job struct {
 	life     time.Duration // from ready on
 	open     func() (*order, error)
 
-	stop chan ipc.Reason // holds the first reason to stop it
+	stop chan ipc.Reason // has room for the one reason to stop it
 
 	// The loop's.
+	policy  [32]byte // the sum of the policy that admits it
 	started bool
+	ending  bool     // it was asked to end
 	pidfd   *os.File // a descriptor of our own, or nil when it was over at once
 }
 
@@ -98,7 +100,7 @@ func (l *launcher) judge(asked *ipc.Start) (*job, error) {
 	if err := l.group.verify(); err != nil {
 		return nil, refusal{ipc.StartFailed, err}
 	}
-	p, _, err := policy.Load(l.Policy)
+	p, sum, err := policy.Load(l.Policy)
 	if err != nil {
 		return nil, refusal{ipc.Denied, err}
 	}
@@ -123,6 +125,7 @@ func (l *launcher) judge(asked *ipc.Start) (*job, error) {
 		life:     time.Duration(min(input.MaxSec, p.MaxSec)) * second,
 		open:     func() (*order, error) { return l.trainFit(asked.Activity, input, free.DiskTotal) },
 		stop:     make(chan ipc.Reason, 1),
+		policy:   sum,
 	}, nil
 }
 
@@ -135,12 +138,15 @@ func utc(field, s string) (time.Time, error) {
 	return t, nil
 }
 
-// end asks for the job's end. The first reason is the one that counts.
-func (j *job) end(reason ipc.Reason) {
-	select {
-	case j.stop <- reason:
-	default:
+// end asks for the job's end, and reports whether that was the first time: the
+// first reason is the one that counts.
+func (j *job) end(reason ipc.Reason) bool {
+	if j.ending {
+		return false
 	}
+	j.ending = true
+	j.stop <- reason
+	return true
 }
 
 // live is the job's life, from its sandbox to the end of its last process.

@@ -55,6 +55,7 @@ import (
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
+	"golang.org/x/sys/unix"
 )
 
 // Config is what a launcher needs to know. Paths are absolute and clean.
@@ -115,6 +116,9 @@ const (
 	// startLimit is how long building a sandbox may take. It takes milliseconds; a
 	// first hash of the binary can take a second.
 	startLimit = 30 * time.Second
+	// recheckEvery is how often work is judged anew that was admitted by another
+	// policy than the one that was told of last.
+	recheckEvery = 2 * time.Second
 )
 
 // launcher is a Run.
@@ -133,14 +137,15 @@ type launcher struct {
 	events   chan event // from jobs, each of which is drained to its end
 
 	// The loop's own.
-	policy  reading
+	told    [32]byte // the sum of the policy that was told of last; zero when it is broken
 	session *session // nil while no agent is connected
 	jobs    []*job   // the oldest first; all are the session's
 }
 
-// reading is one reading of the policy file.
+// reading is one reading of the policy file. Its sum is zero where err is not nil.
 type reading struct {
 	policy policy.Policy
+	sum    [32]byte
 	err    error
 }
 
@@ -170,8 +175,11 @@ func Run(ctx context.Context, cfg Config) error {
 		conns:    make(chan *net.UnixConn),
 		policies: make(chan reading),
 		events:   make(chan event),
-		policy:   reading{err: errors.New("the policy has not been read yet")},
 	}
+	// Descriptors are never taken (ipc.Conn), and since Linux 6.16 the kernel does not
+	// even carry them here: the last close of one can wait, as a socket's with
+	// SO_LINGER, and that would be in a thread of ours. An older one says no to this.
+	setsockopt(cfg.Listener, unix.SO_PASSRIGHTS, 0)
 	// What an earlier life left running ends now; what it left lying is removed when
 	// an agent connects, before anything is started.
 	if err := l.group.kill(); err != nil {
@@ -180,9 +188,16 @@ func Run(ctx context.Context, cfg Config) error {
 	return l.run(ctx)
 }
 
+// setsockopt sets a number of the socket's, where the kernel knows it.
+func setsockopt(l *net.UnixListener, option, value int) {
+	if raw, err := l.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, option, value) })
+	}
+}
+
 // run is the loop.
-func (l *launcher) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (l *launcher) run(parent context.Context) error {
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { l.Listener.Close() })
 	defer stop()
@@ -197,6 +212,8 @@ func (l *launcher) run(ctx context.Context) error {
 		defer ticker.Stop()
 		watchdog = ticker.C
 	}
+	recheck := time.NewTicker(recheckEvery)
+	defer recheck.Stop()
 	l.Log.Info("ready", "socket", l.Listener.Addr().String())
 	l.Notify("READY=1")
 	for {
@@ -217,6 +234,8 @@ func (l *launcher) run(ctx context.Context) error {
 			l.report(e)
 		case r := <-l.policies:
 			l.apply(r)
+		case <-recheck.C:
+			l.recheck()
 		case <-lost:
 			l.disconnect()
 		case <-watchdog:
@@ -224,10 +243,10 @@ func (l *launcher) run(ctx context.Context) error {
 		case <-ctx.Done():
 			l.Notify("STOPPING=1")
 			l.shutdown()
-			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-				return err
+			if parent.Err() != nil {
+				return nil
 			}
-			return nil
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -259,9 +278,9 @@ func (l *launcher) accept(ctx context.Context) error {
 
 // watch follows the policy file.
 func (l *launcher) watch(ctx context.Context) error {
-	return policy.Watch(ctx, l.Policy, func(p policy.Policy, _ [32]byte, err error) {
+	return policy.Watch(ctx, l.Policy, func(p policy.Policy, sum [32]byte, err error) {
 		select {
-		case l.policies <- reading{p, err}:
+		case l.policies <- reading{p, sum, err}:
 		case <-ctx.Done():
 		}
 	})
@@ -368,7 +387,7 @@ func (l *launcher) request(r incoming) {
 	switch {
 	case r.err != nil:
 		s.malformed++
-		l.quiet.warn("malformed packet", "pid", s.peer.PID, "err", r.err)
+		l.quiet.warn("malformed packet", "pid", s.peer.PID) // without what was in it
 		l.refuse("", refusal{ipc.Schema, r.err})
 		if s.malformed >= maxMalformed {
 			l.Log.Warn("connection closed: too many malformed packets", "pid", s.peer.PID, "packets", s.malformed)
@@ -420,30 +439,50 @@ func (l *launcher) report(e event) {
 	}
 }
 
-// apply stops what a changed policy no longer admits, the newest first where it
-// is a matter of how much.
+// apply takes note of a change of the policy file.
 func (l *launcher) apply(r reading) {
-	l.policy = r
+	l.told = r.sum
 	if r.err != nil {
 		l.Log.Error("the policy admits nothing", "err", r.err)
 	} else {
 		l.Log.Info("policy read", "kinds", r.policy.Kinds)
 	}
+	l.enforce()
+}
+
+// recheck closes a gap: a start reads the policy by itself, and the watch does not
+// tell of a file that changed and changed back between two of its looks.
+func (l *launcher) recheck() {
+	if slices.ContainsFunc(l.jobs, func(j *job) bool { return j.policy != l.told }) {
+		l.enforce()
+	}
+}
+
+// enforce stops what the policy does not admit now, the newest first where it is
+// a matter of how much. It reads the file, for what was told may be older than the
+// reading by which the last start was judged.
+func (l *launcher) enforce() {
+	if len(l.jobs) == 0 {
+		return
+	}
+	p, sum, broken := policy.Load(l.Policy)
 	var held policy.Held
 	for _, j := range l.jobs {
-		err := r.err
+		err := broken
 		if err == nil {
-			err = r.policy.Admit(j.ask, held)
+			err = p.Admit(j.ask, held)
 		}
 		if err == nil {
-			err = r.policy.Capacity(j.ask, held, roomy)
+			err = p.Capacity(j.ask, held, roomy)
 		}
-		if err != nil {
-			l.Log.Warn("stopping what the policy no longer admits", "activity", j.activity, "err", err)
-			j.end(ipc.Policy)
+		j.policy = sum
+		if err == nil {
+			held = hold(held, j.ask)
 			continue
 		}
-		held = hold(held, j.ask)
+		if j.end(ipc.Policy) {
+			l.Log.Warn("stopping what the policy no longer admits", "activity", j.activity, "err", err)
+		}
 	}
 }
 

@@ -97,7 +97,11 @@ func (l *launcher) reply(r ipc.Reply, files ...*os.File) {
 // or the policy's.
 func (l *launcher) refuse(activity string, err error) {
 	code := codeOf(err)
-	if activity != "" {
+	switch {
+	case activity == "":
+	case code == ipc.Schema: // the error may quote the input, which is nobody's to log
+		l.quiet.warn("refused", "activity", activity, "code", code)
+	default:
 		l.quiet.warn("refused", "activity", activity, "code", code, "err", err)
 	}
 	l.reply(ipc.Reply{Refused: &ipc.Refused{Activity: activity, Code: code, Message: clip(err.Error())}})

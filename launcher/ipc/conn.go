@@ -3,7 +3,6 @@ package ipc
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"runtime"
@@ -194,12 +193,6 @@ func received(oob []byte) ([]*os.File, error) {
 		}
 	}
 	return files, nil
-}
-
-// IsEnd reports whether a read's error is the peer's orderly or sudden end, and no
-// fault of ours.
-func IsEnd(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE)
 }
 
 // Closed reports whether the peer has closed the connection, whatever it left to

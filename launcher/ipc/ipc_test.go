@@ -113,6 +113,29 @@ func TestReplyWithAnotherNumberOfDescriptors(t *testing.T) {
 	}
 }
 
+// A reader without room for descriptors is given none by the kernel.
+func TestDescriptorsWithARequestAreDropped(t *testing.T) {
+	a, l := pair(t)
+	launcher := NewConn(l)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, _, err := a.WriteMsgUnix([]byte(`{"stop":{"activity":"act_1","reason":"cancel"}}`), unix.UnixRights(int(w.Fd())), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	_, err = launcher.ReadRequest()
+	if _, ok := errors.AsType[Malformed](err); !ok {
+		t.Errorf("a request with a descriptor: %v", err)
+	}
+	// Nobody holds the pipe's writing end any more.
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("the descriptor is held somewhere: %d, %v", n, err)
+	}
+}
+
 // The end of a connection is no packet, and what lies before it is still read.
 func TestEnd(t *testing.T) {
 	a, l := pair(t)
@@ -130,10 +153,10 @@ func TestEnd(t *testing.T) {
 	if r, err := launcher.ReadRequest(); err != nil || r.Stop == nil {
 		t.Errorf("the last request: %+v, %v", r, err)
 	}
-	if _, err := launcher.ReadRequest(); !errors.Is(err, io.EOF) || !IsEnd(err) {
+	if _, err := launcher.ReadRequest(); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v, want %v", err, io.EOF)
 	}
-	if err := launcher.WriteReply(Reply{Ready: &Ready{}}); !IsEnd(err) {
+	if err := launcher.WriteReply(Reply{Ready: &Ready{}}); !errors.Is(err, unix.EPIPE) {
 		t.Errorf("writing after the end: %v", err)
 	}
 }

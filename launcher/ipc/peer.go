@@ -61,14 +61,14 @@ func peerOf(socket int) (Peer, error) {
 	return Peer{PID: int(cred.Pid), UID: cred.Uid, GID: cred.Gid, PidFD: os.NewFile(uintptr(fd), "pidfd")}, nil
 }
 
-// Alive reports whether the peer's first process still runs.
+// Alive reports whether the peer's process has not ended.
 func (p Peer) Alive() bool {
-	alive := false
 	raw, err := p.PidFD.SyscallConn()
 	if err != nil {
 		return false
 	}
-	raw.Control(func(fd uintptr) { alive = unix.PidfdSendSignal(int(fd), 0, nil, 0) == nil })
+	alive := false
+	raw.Control(func(fd uintptr) { alive = !ended(fd) })
 	return alive
 }
 
@@ -79,10 +79,12 @@ func (p Peer) Wait() error {
 	if err != nil {
 		return err
 	}
-	// A pidfd is readable once its process has ended.
-	return raw.Read(func(fd uintptr) bool {
-		ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(ready, 0)
-		return err == nil && n == 1
-	})
+	return raw.Read(ended)
+}
+
+// ended reports whether a pidfd's process has ended: it is then readable.
+func ended(fd uintptr) bool {
+	ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(ready, 0)
+	return err == nil && n == 1
 }
