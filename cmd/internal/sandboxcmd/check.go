@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hanzoai/link/cmd/internal/term"
@@ -123,9 +122,9 @@ func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Rep
 	all, none := kinds()
 	r.OK = r.Offers
 	for _, k := range all {
-		show("trying to get out of the sandbox of " + k.name)
+		show(k.name + ": trying to get out")
 		a := Attempt{Kind: k.name, Results: []attempt.Result{}}
-		results, err := g.tryAll(ctx, host, k, alter)
+		results, err := g.tryAll(ctx, host, k, alter, show)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -156,34 +155,31 @@ func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Rep
 // emulated, tens of them.
 const limit = 5 * time.Minute
 
-// tryAll makes every attempt on one kind: first the list, which wants the workload's
-// limits for itself, then what is judged from outside, side by side.
-func (g *ground) tryAll(ctx context.Context, host *sandbox.Host, k kind, alter func(*built)) ([]attempt.Result, error) {
+// tryAll makes every attempt on one kind: first the list, then what is judged from
+// outside.
+func (g *ground) tryAll(ctx context.Context, host *sandbox.Host, k kind, alter func(*built), show func(string)) ([]attempt.Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("it took too long"))
 	defer cancel()
 	results, err := g.tryList(ctx, host, k, alter)
 	if err != nil {
 		return results, err
 	}
-	outside := make([]attempt.Result, len(trials))
-	var trying sync.WaitGroup
 	for i, t := range trials {
-		outside[i] = attempt.Result{Number: t.number, Name: t.name, Expected: t.expected, OK: true}
+		result := attempt.Result{Number: t.number, Name: t.name, Expected: t.expected, OK: true}
 		if t.needs != "" && !g.limited(t.needs) {
-			outside[i].Skipped = "needs the " + t.needs + " controller of cgroup v2"
+			result.Skipped = "needs the " + t.needs + " controller of cgroup v2"
+			results = append(results, result)
 			continue
 		}
-		trying.Go(func() {
-			r := &run{ground: g, host: host, kind: k, name: fmt.Sprintf("trial-%d-%d", t.number, i), alter: alter}
-			got, err := t.try(ctx, r)
-			if err != nil {
-				outside[i].OK, got = false, err.Error()
-			}
-			outside[i].Got = got
-		})
+		show(fmt.Sprintf("%s: %s", k.name, t.name))
+		r := &run{ground: g, host: host, kind: k, name: fmt.Sprintf("trial-%d-%d", t.number, i), alter: alter}
+		got, err := t.try(ctx, r)
+		if err != nil {
+			result.OK, got = false, err.Error()
+		}
+		result.Got = got
+		results = append(results, result)
 	}
-	trying.Wait()
-	results = append(results, outside...)
 	slices.SortStableFunc(results, func(a, b attempt.Result) int { return cmp.Compare(a.Number, b.Number) })
 	return results, nil
 }

@@ -240,7 +240,7 @@ func TestInterruptedItLeavesNothing(t *testing.T) {
 	before := traces(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := examine(ctx, nil, func(doing string) {
-		if strings.HasPrefix(doing, "trying") {
+		if strings.HasSuffix(doing, "trying to get out") {
 			cancel()
 		}
 	})

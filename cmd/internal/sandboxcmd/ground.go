@@ -72,10 +72,13 @@ func newGround() (g *ground, err error) {
 	if err := g.makeGroup(); err != nil {
 		return nil, err
 	}
+	if err := g.listen(); err != nil {
+		return nil, err
+	}
 	if g.stage, err = openStage(); err == nil {
 		g.later(g.stage.Close)
 	}
-	return g, g.listen()
+	return g, nil
 }
 
 // later adds a step of close.
@@ -132,15 +135,40 @@ func (g *ground) makeGroup() error {
 			return err
 		}
 		g.group = group
-		g.later(func() error { return os.Remove(group) })
 		for _, c := range []string{"cpu", "memory", "pids"} {
-			if os.WriteFile(filepath.Join(group, "cgroup.subtree_control"), []byte("+"+c), 0) == nil {
+			// systemd has a controller on at the top when some unit asked for it.
+			if g.turnOn(top, c) == nil && g.turnOn(group, c) == nil {
 				g.on = append(g.on, c)
 			}
 		}
+		g.later(func() error { return os.Remove(group) })
 		return nil
 	}
 	return nil // the probe says so
+}
+
+// turnOn turns a controller on for the groups in dir, and off again afterwards,
+// unless it was on.
+func (g *ground) turnOn(dir, controller string) error {
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	b, err := os.ReadFile(control)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(strings.Fields(string(b)), controller) {
+		return nil
+	}
+	if err := os.WriteFile(control, []byte("+"+controller), 0); err != nil {
+		return err
+	}
+	g.later(func() error {
+		err := os.WriteFile(control, []byte("-"+controller), 0)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EBUSY) {
+			return nil // the group is gone, or another needs it by now
+		}
+		return err
+	})
+	return nil
 }
 
 // openStage opens hanzo-stage.
