@@ -467,7 +467,7 @@ func TestAttempt96FloodOfConnections(t *testing.T) {
 	}
 	b := r.puppet(stranger{agentUser, "agent", 0})
 	before := count()
-	for range 100 {
+	for range 30 {
 		b.dial()
 		b.refused(b.reply(), ipc.Denied, "one agent at a time")
 		b.closed()

@@ -111,7 +111,9 @@ func (l *launcher) judge(asked *ipc.Start) (*job, error) {
 	if len(l.jobs) >= ceiling {
 		return nil, refusal{ipc.Capacity, fmt.Errorf("%d workloads are running, and more there are never", len(l.jobs))}
 	}
-	free, err := policy.HostFree(l.Store)
+	// Of the file system that the workload fills. Where the store's is another, that
+	// one is the agent's to keep.
+	free, err := policy.HostFree(l.Run)
 	if err != nil {
 		return nil, refusal{ipc.StartFailed, err}
 	}
@@ -267,8 +269,9 @@ func lastOutput(exit sandbox.Exit) string {
 	return ""
 }
 
-// clip makes a message fit a packet, whatever is quoted in it.
+// clip makes a message fit a packet, with others beside it, whatever is quoted in
+// it: JSON may write a byte as six.
 func clip(s string) string {
-	const most = 4 << 10
+	const most = 2 << 10
 	return strings.ToValidUTF8(s[:min(len(s), most)], "\ufffd")
 }

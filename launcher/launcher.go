@@ -309,7 +309,7 @@ func (l *launcher) connect(conn *net.UnixConn) {
 	}
 	l.session = newSession(conn, peer)
 	ready := l.prepare()
-	l.Log.Info("agent connected", "pid", peer.PID, "kinds", ready.Kinds, "reasons", ready.Reasons)
+	l.quiet.info("agent connected", "pid", peer.PID, "kinds", ready.Kinds, "reasons", ready.Reasons)
 	l.reply(ipc.Reply{Ready: &ready})
 }
 
@@ -317,14 +317,14 @@ func (l *launcher) refuseConnection(conn *net.UnixConn, reason error) {
 	l.quiet.warn("connection refused", "err", reason)
 	c := ipc.NewConn(conn)
 	c.SetWriteDeadline(time.Now().Add(replyLimit)) // its socket is empty: this does not wait
-	c.WriteReply(ipc.Reply{Refused: &ipc.Refused{Code: ipc.Denied, Message: reason.Error()}})
+	c.WriteReply(ipc.Reply{Refused: &ipc.Refused{Code: ipc.Denied, Message: clip(reason.Error())}})
 	c.Close()
 }
 
 // prepare makes the session able to start work, or says why it is not.
 func (l *launcher) prepare() ipc.Ready {
 	ready := ipc.Ready{Version: ipc.Version}
-	fail := func(err error) { ready.Reasons = append(ready.Reasons, err.Error()) }
+	fail := func(err error) { ready.Reasons = append(ready.Reasons, clip(err.Error())) }
 
 	p, _, err := policy.Load(l.Policy)
 	if err != nil {
@@ -515,7 +515,7 @@ func (l *launcher) disconnect() {
 	}
 	s.close()
 	l.session = nil
-	l.Log.Info("agent disconnected", "pid", s.peer.PID)
+	l.quiet.info("agent disconnected", "pid", s.peer.PID)
 }
 
 // shutdown stops all work with its ten seconds, unless the agent goes meanwhile,

@@ -19,7 +19,7 @@ type Rate struct {
 var (
 	defaultStarts = Rate{Every: time.Second, Burst: 30}            // starts, each of which builds a sandbox
 	requestRate   = Rate{Every: 5 * time.Millisecond, Burst: 200}  // packets of a connection
-	connectRate   = Rate{Every: 20 * time.Millisecond, Burst: 20}  // connections
+	connectRate   = Rate{Every: 100 * time.Millisecond, Burst: 20} // connections, each of which parks a stage
 	logRate       = Rate{Every: 500 * time.Millisecond, Burst: 50} // lines that an agent causes
 )
 
@@ -69,8 +69,8 @@ func (b *bucket) wait(ctx context.Context) bool {
 	}
 }
 
-// quiet logs what an agent can cause as often as it likes: at most at logRate,
-// saying how many lines were left out before one.
+// quiet logs what an agent can cause as often as it likes, at logRate at most. A
+// line says how many were left out before it.
 type quiet struct {
 	log    *slog.Logger
 	bucket *bucket
@@ -81,7 +81,10 @@ type quiet struct {
 
 func newQuiet(log *slog.Logger) *quiet { return &quiet{log: log, bucket: newBucket(logRate)} }
 
-func (q *quiet) warn(message string, args ...any) {
+func (q *quiet) info(message string, args ...any) { q.say(slog.LevelInfo, message, args) }
+func (q *quiet) warn(message string, args ...any) { q.say(slog.LevelWarn, message, args) }
+
+func (q *quiet) say(level slog.Level, message string, args []any) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.bucket.take() > 0 {
@@ -92,5 +95,5 @@ func (q *quiet) warn(message string, args ...any) {
 		args = append(args, "left_out", q.dropped)
 		q.dropped = 0
 	}
-	q.log.Warn(message, args...)
+	q.log.Log(context.Background(), level, message, args...)
 }

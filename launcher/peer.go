@@ -51,7 +51,7 @@ func (l *launcher) check(peer ipc.Peer) error {
 		return err
 	}
 	if group != want && !strings.HasPrefix(group, want+"/") {
-		return fmt.Errorf("its control group is %s, not within %s", group, want)
+		return fmt.Errorf("its control group is %q, not within %q", group, want)
 	}
 	// All that was read above was read of a number. It was the peer's the whole
 	// time if the peer is still alive.
