@@ -18,7 +18,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hanzoai/link/launcher"
+	"github.com/hanzoai/link/sandbox/stage"
 )
 
 const (
@@ -43,11 +46,12 @@ type machine struct {
 	starts int
 }
 
-// newMachine installs one in dir and starts it. stage and program are binaries.
-func newMachine(dir, group, stage, program string, w workload) (_ *machine, err error) {
+// newMachine installs one in dir and starts it. pid1 and program are binaries, the
+// stage and the workload.
+func newMachine(dir, group, pid1, program string, w workload) (_ *machine, err error) {
 	m := &machine{group: filepath.Join(group, "machine")}
 	dir = filepath.Join(dir, "machine")
-	if err := install(dir, map[string]string{"hanzo-stage": stage, "train": program}); err != nil {
+	if err := install(dir, map[string]string{"hanzo-stage": pid1, "train": program}); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"daemon", "agent"} {
@@ -162,6 +166,9 @@ func (m *machine) resident() ([]memory, error) {
 	if _, _, err := m.ask("idle", idles); err != nil {
 		return nil, err
 	}
+	if err := m.parked(); err != nil {
+		return nil, err
+	}
 	self, err := rollup("launcher", m.daemon.Process.Pid)
 	if err != nil {
 		return nil, err
@@ -184,13 +191,36 @@ func (m *machine) resident() ([]memory, error) {
 		if err != nil {
 			return nil, err
 		}
-		stage, err := rollup(of, pid)
+		held, err := rollup(of, pid)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, stage)
+		found = append(found, held)
 	}
 	return append(found, total(found)), nil
+}
+
+// parked waits until a stage waits for the next start: until the only process of
+// some group is in recvmsg on the stage's control socket.
+func (m *machine) parked() error {
+	waits := fmt.Sprintf("%d 0x%x ", unix.SYS_RECVMSG, stage.ControlFD)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		groups, err := filepath.Glob(filepath.Join(m.group, "work", "*"))
+		if err != nil {
+			return err
+		}
+		for _, group := range groups {
+			pids, err := members(group)
+			if err != nil || len(pids) != 1 {
+				continue
+			}
+			in, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pids[0]))
+			if err == nil && strings.HasPrefix(string(in), waits) {
+				return nil
+			}
+		}
+	}
+	return errors.New("the launcher parked no stage for the next start")
 }
 
 // close ends the agent, so that the launcher ends what it started, and then the
