@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -45,6 +46,7 @@ type event struct {
 	job     *job
 	err     error
 	started bool
+	group   string // the name of its control group
 	pidfd   *os.File
 	ended   *ipc.Ended
 	exit    sandbox.Exit
@@ -158,7 +160,7 @@ func (j *job) live(s *session, events chan<- event) {
 		events <- event{job: j, err: err}
 		return
 	}
-	events <- event{job: j, started: true, pidfd: duplicate(w.PidFD())}
+	events <- event{job: j, started: true, group: filepath.Base(w.Group()), pidfd: duplicate(w.PidFD())}
 	// A stage for the next start, while this one works.
 	s.host.Park(s.ctx)
 

@@ -430,7 +430,7 @@ func (l *launcher) report(e event) {
 		l.refuse(j.activity, e.err)
 	case e.started:
 		j.started, j.pidfd = true, e.pidfd
-		l.Log.Info("started", "activity", j.activity, "kind", j.ask.Kind, "org", j.ask.Org)
+		l.Log.Info("started", "activity", j.activity, "group", e.group, "kind", j.ask.Kind, "org", j.ask.Org)
 		l.replyStarted(j)
 	default:
 		l.forget(j)
