@@ -295,7 +295,7 @@ func TestWithoutAStageItSaysWhere(t *testing.T) {
 		t.Skip("this host has one installed")
 	}
 	_, errs, status := hanzo(t, 0, "sandbox", "check")
-	if status != int(term.Failed) || !strings.Contains(errs, lib+"/hanzo-stage") {
+	if status != int(term.Failed) || !strings.Contains(errs, lib) {
 		t.Errorf("status %d, %q", status, errs)
 	}
 }

@@ -37,10 +37,10 @@ type ground struct {
 	undo []func() error
 }
 
-// newGround prepares it. What could not be had is for the probe to report, which
-// needs the rest; so the error is only of what no probe can do without.
-func newGround() (g *ground, err error) {
-	g = new(ground)
+// newGround prepares it. That there is no control group to be had is for the probe
+// to say, and no error.
+func newGround() (_ *ground, err error) {
+	g := new(ground)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
@@ -75,9 +75,10 @@ func newGround() (g *ground, err error) {
 	if err := g.listen(); err != nil {
 		return nil, err
 	}
-	if g.stage, err = openStage(); err == nil {
-		g.later(g.stage.Close)
+	if g.stage, err = openStage(); err != nil {
+		return nil, err
 	}
+	g.later(g.stage.Close)
 	return g, nil
 }
 
@@ -171,21 +172,20 @@ func (g *ground) turnOn(dir, controller string) error {
 	return nil
 }
 
-// openStage opens hanzo-stage.
+// openStage opens hanzo-stage: the one beside this program, or the installed one.
 func openStage() (*os.File, error) {
-	var beside string
-	if self, err := os.Executable(); err == nil {
-		beside = filepath.Dir(self)
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
 	}
-	var errs []error
+	beside := filepath.Dir(self)
 	for _, dir := range []string{beside, lib} {
 		f, err := os.Open(filepath.Join(dir, "hanzo-stage"))
-		if err == nil {
-			return f, nil
+		if !errors.Is(err, os.ErrNotExist) {
+			return f, err
 		}
-		errs = append(errs, err)
 	}
-	return nil, errors.Join(errs...)
+	return nil, fmt.Errorf("hanzo-stage, which builds a sandbox from inside, is neither in %s nor in %s: put it beside this program", beside, lib)
 }
 
 // listen opens what a program on the host itself could connect to.

@@ -21,20 +21,20 @@ type kind struct {
 	grant sandbox.Grant
 }
 
-// kinds are those that this host can build: each with and, where there is a GPU,
-// without one.
+// kinds are the sandboxes to try: each kind's, and again with a GPU in it where the
+// host has one. none says why there is no such.
 func kinds() (all []kind, none string) {
 	all = []kind{{name: policy.TrainFit}}
 	gpus, err := sandbox.Accelerators("/")
 	if err != nil {
-		return all, "no sandbox with a GPU: " + err.Error()
+		return all, "not tried: " + err.Error()
 	}
 	if len(gpus) == 0 {
-		return all, "no sandbox with a GPU: this host has none"
+		return all, "not tried, for this host has none"
 	}
 	grant, err := sandbox.Choose(gpus, []int{gpus[0].Index})
 	if err != nil {
-		return all, "no sandbox with a GPU: " + err.Error()
+		return all, "not tried: " + err.Error()
 	}
 	return append(all, kind{name: policy.TrainFit + " with GPU " + gpus[0].Name, grant: grant}), ""
 }
@@ -42,9 +42,9 @@ func kinds() (all []kind, none string) {
 // Limits of the workloads of a check: small, so that going beyond them costs the
 // host little, and large enough for the program that tries.
 const (
-	memory = 256 << 20
+	memory = 128 << 20
 	disk   = 64 << 20
-	pids   = 512
+	pids   = 256
 	cpus   = 1
 	shm    = memory / 4
 )
