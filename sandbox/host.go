@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Group string       // a control group's directory, root's own; each workload gets a child
 	Run   string       // a directory of root's; each workload gets its run directory in it
-	Stage *os.File     // the hanzo-stage binary, open for reading
+	Stage *os.File     // the hanzo-stage binary, open for reading; New keeps a copy
 	User  uint32       // uid and gid of every workload, never 0
 	Log   *slog.Logger // nil discards
 }
@@ -34,7 +34,8 @@ type Host struct {
 	cfg Config
 	log *slog.Logger
 
-	base *ebpf.Program // the device program of a workload without devices of its own
+	stage *os.File      // the binary, on a descriptor that a child can be given no file in place of
+	base  *ebpf.Program // the device program of a workload without devices of its own
 
 	mu     sync.Mutex
 	parked *process // a stage that waits for an order, or nil
@@ -59,7 +60,15 @@ func New(cfg Config) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, base: base, next: 1}
+	// A child puts its own descriptors, from 0 on, in place before it looks for
+	// the binary by number; from this one up it has none.
+	const above = 64
+	fd, err := unix.FcntlInt(cfg.Stage.Fd(), unix.F_DUPFD_CLOEXEC, above)
+	if err != nil {
+		base.Close()
+		return nil, fmt.Errorf("sandbox: keep the stage binary: %w", err)
+	}
+	h := &Host{cfg: cfg, log: cfg.Log, stage: os.NewFile(uintptr(fd), cfg.Stage.Name()), base: base, next: 1}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -114,6 +123,7 @@ func (h *Host) Park(ctx context.Context) error {
 // run are the caller's to stop.
 func (h *Host) Close() error {
 	defer h.base.Close()
+	defer h.stage.Close()
 	h.mu.Lock()
 	p := h.parked
 	h.parked = nil
@@ -181,7 +191,7 @@ func (w *Workload) start(ctx context.Context, h *Host) error {
 	if err := w.open(); err != nil {
 		return err
 	}
-	order, mounts, err := w.order(h.cfg.User)
+	order, mounts, err := w.order()
 	defer closeAll(mounts)
 	if err != nil {
 		return err
@@ -233,11 +243,11 @@ func (w *Workload) open() error {
 
 // order translates the Spec for the stage, and makes the detached mounts that go
 // with it: once made they need no path and no descriptor of the caller's.
-func (w *Workload) order(user uint32) (stage.Order, []*os.File, error) {
+func (w *Workload) order() (stage.Order, []*os.File, error) {
 	s := &w.spec
 	o := stage.Order{
 		Program: "/app/" + s.Args[0], Args: s.Args, Env: s.Env, Run: w.Run(), ExecRun: s.ExecRun,
-		User: int(user), Umask: s.Umask, FileSize: uint64(s.Limits.Disk), Shm: s.Limits.Shm,
+		Umask: s.Umask, FileSize: uint64(s.Limits.Disk), Shm: s.Limits.Shm,
 		WholeProc: s.WholeProc, Inet: s.Inet,
 	}
 	if o.Shm == 0 {

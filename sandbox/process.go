@@ -80,9 +80,11 @@ func (h *Host) spawn(g group) (_ *process, err error) {
 	defer dir.Close()
 	pidfd := -1
 	p.cmd = &exec.Cmd{
-		Path:       "/proc/self/fd/" + strconv.Itoa(int(h.cfg.Stage.Fd())),
-		Args:       []string{"hanzo-stage"},
-		Env:        []string{},
+		Path: "/proc/self/fd/" + strconv.Itoa(int(h.stage.Fd())),
+		Args: []string{"hanzo-stage", strconv.Itoa(int(h.cfg.User))},
+		// It has nothing to run at once and little to collect; fewer threads mean
+		// fewer to stop when it changes its user on all of them.
+		Env:        []string{"GOMAXPROCS=1", "GOGC=off"},
 		Dir:        "/",
 		Stdout:     theirs[1],
 		Stderr:     theirs[2],

@@ -417,6 +417,14 @@ func TestParkedStageIsUsedOnceAndReplacedWhenDead(t *testing.T) {
 	}
 }
 
+// A launcher that systemd starts has descriptor 3 free, and so the binary on it, where
+// the child is given its control socket.
+func TestStageBinaryIsKeptOutOfTheChildsWay(t *testing.T) {
+	if fd := newHost(t).stage.Fd(); fd < 64 {
+		t.Errorf("it is on descriptor %d", fd)
+	}
+}
+
 // TestSweep is the crash of a launcher: another Host finds what the first one left.
 func TestSweep(t *testing.T) {
 	h := newHost(t)

@@ -15,7 +15,6 @@ type Order struct {
 	Mounts []Mount
 	Files  []File
 
-	User      int // uid and gid
 	Groups    []int
 	Umask     int
 	Shm       int64  // bytes of /dev/shm

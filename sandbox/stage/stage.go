@@ -33,6 +33,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +42,8 @@ import (
 )
 
 // Main is hanzo-stage. It is started by package sandbox alone, with the control
-// socket as descriptor 3, in namespaces of its own.
+// socket as descriptor 3, in namespaces of its own; its argument is the workload's
+// uid and gid.
 func Main() {
 	// Credentials, capabilities and Landlock are a thread's; the workload is
 	// forked from this one.
@@ -53,11 +55,15 @@ func Main() {
 }
 
 func run() error {
-	if os.Getpid() != 1 {
+	if os.Getpid() != 1 || len(os.Args) != 2 {
 		return errors.New("hanzo-stage is started by the launcher, as pid 1 of a sandbox")
 	}
 	signal.Notify(make(chan os.Signal, 1)) // delivered and dropped: pid 1 is not ended by a signal from inside
-	if err := prepare(); err != nil {
+	user, err := strconv.Atoi(os.Args[1])
+	if err != nil || user <= 0 {
+		return fmt.Errorf("%q is no user for a workload", os.Args[1])
+	}
+	if err := prepare(user); err != nil {
 		return err
 	}
 	if err := shed(); err != nil {
@@ -74,7 +80,7 @@ func run() error {
 	if err := furnish(order, fds); err != nil {
 		return err
 	}
-	if err := confine(order); err != nil {
+	if err := confine(user, order); err != nil {
 		return err
 	}
 	pid, err := syscall.ForkExec(order.Program, order.Args, &syscall.ProcAttr{Env: order.Env, Files: []uintptr{0, 1, 2}})
@@ -89,7 +95,7 @@ func run() error {
 
 // confine gives up what the workload must not have. After it this process is the
 // workload's user, on every thread, for good.
-func confine(o Order) error {
+func confine(user int, o Order) error {
 	if err := limits(o); err != nil {
 		return err
 	}
@@ -97,7 +103,7 @@ func confine(o Order) error {
 	if err := os.Chdir(o.Run); err != nil {
 		return err
 	}
-	if err := become(o); err != nil {
+	if err := become(user, o.Groups); err != nil {
 		return err
 	}
 	if err := restrict(o); err != nil {

@@ -72,14 +72,14 @@ func shed() error {
 
 // become is the workload's user without a way back, on every thread of this process,
 // for pid 1 stays.
-func become(o Order) error {
-	if err := syscall.Setgroups(o.Groups); err != nil {
+func become(user int, groups []int) error {
+	if err := syscall.Setgroups(groups); err != nil {
 		return fmt.Errorf("setgroups: %w", err)
 	}
-	if err := syscall.Setresgid(o.User, o.User, o.User); err != nil {
+	if err := syscall.Setresgid(user, user, user); err != nil {
 		return fmt.Errorf("setresgid: %w", err)
 	}
-	if err := syscall.Setresuid(o.User, o.User, o.User); err != nil {
+	if err := syscall.Setresuid(user, user, user); err != nil {
 		return fmt.Errorf("setresuid: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

@@ -46,7 +46,7 @@ var (
 
 // prepare builds what every workload has, makes it the root, and leaves the host's
 // file systems. Only what an order brings is missing afterwards.
-func prepare() error {
+func prepare(user int) error {
 	// The first to go when the host is short of memory: rather this than it.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0); err != nil {
 		return err
@@ -100,7 +100,10 @@ func prepare() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave the host's root: %w", err)
 	}
-	return os.Chdir("/")
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return accounts(user)
 }
 
 // mirror gives the new root, which is the working directory, what the host has at
@@ -179,9 +182,6 @@ func furnish(o Order, fds []int) error {
 		{Target: o.Program},
 		{Target: o.Run, Dir: true},
 	}, o.Mounts...)
-	if err := accounts(o.User); err != nil {
-		return err
-	}
 	if err := proc(o.WholeProc); err != nil {
 		return err
 	}
