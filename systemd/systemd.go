@@ -1,5 +1,5 @@
 // Package systemd holds the files by which systemd runs hanzo link: its units,
-// its users and its folder. A unit's reasons stand in the unit, which is what an owner reads.
+// its users and its folders. A unit's reasons stand in the unit, which is what an owner reads.
 //
 // There are two services. hanzo-link-launcher.service is root, behind a socket
 // that only the agent's group reaches; hanzo-link.service is the agent, without

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,8 @@ var programs = map[string]string{
 	"hanzo-stage":    "../../cmd/hanzo-stage",
 	"hanzo":          "../../cmd/hanzo",
 	"train":          "../../cmd/train",
+	"agent":          "./guest/agent",
+	"work":           "./guest/work",
 }
 
 // runScript is the payload's program. The compiled tests speak test2json, which
@@ -61,7 +64,12 @@ func TestVM(t *testing.T) {
 	}
 	results := t.ArtifactDir() // kept with go test -artifacts
 	output := &transcript{}
-	status, bootErr := image.Boot(ctx, Boot{Payload: makeGuest(t), Results: results, Output: output})
+	live, err := os.Create(filepath.Join(results, "output")) // to look at while it goes on
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	status, bootErr := image.Boot(ctx, Boot{Payload: makeGuest(t), Results: results, Output: io.MultiWriter(live, output), Memory: 3072})
 	root := output.tree(t)
 	for _, sub := range root.children {
 		sub.report(t)
@@ -82,16 +90,34 @@ func makeGuest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, source := range programs {
-		if _, err := os.Stat(filepath.Join(source, "main.go")); err != nil {
-			t.Logf("no %s yet", name)
-			continue
-		}
 		goBuild(t, "build", "-o", filepath.Join(dir, name), source)
 	}
 	goBuild(t, "test", "-c", "-o", filepath.Join(dir, "guest.test"), "./guest")
+	makeLesson(t, filepath.Join(dir, "train"), filepath.Join(dir, "lesson"))
 	write(t, filepath.Join(dir, "run"), runScript)
 	write(t, filepath.Join(dir, "pattern"), os.Getenv("LINK_VM_RUN"))
 	return dir
+}
+
+// makeLesson makes what the train binary is given in the machine: a stage of a
+// dozen rows, and a base that knows nothing. It is made here, for the machine
+// computes slowly.
+func makeLesson(t *testing.T, train, dir string) {
+	t.Helper()
+	if err := os.CopyFS(filepath.Join(dir, "stage"), os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"data", "import", "stage/desk.jsonl", "--label", "queue"},
+		{"init", "base", "--size", "nano", "--data", "data/desk"},
+	} {
+		cmd := exec.CommandContext(t.Context(), train, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HANZO_API=", "HANZO_SPOOL="+filepath.Join(dir, "spool"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("train %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
 }
 
 func goBuild(t *testing.T, args ...string) {
@@ -154,7 +180,7 @@ type result struct {
 // tree reads a transcript into the tests it tells of.
 func (o *transcript) tree(t *testing.T) *result {
 	t.Helper()
-	convert := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "tool", "test2json")
+	convert := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "tool", "test2json", "-t")
 	convert.Stdin = bytes.NewReader(o.tail(len(o.text)))
 	events, err := convert.Output()
 	if err != nil {
@@ -208,7 +234,7 @@ func (r *result) report(t *testing.T) {
 				log.WriteString(line)
 			}
 		}
-		if log.Len() > 0 {
+		if log.Len() > 0 || r.elapsed > 1 {
 			t.Logf("%.1f s in the machine\n%s", r.elapsed, log.String())
 		}
 		switch r.action {
