@@ -38,7 +38,7 @@ func (s *Spool) Ack(run string, seq uint64) error {
 	if err != nil || held >= seq {
 		return err
 	}
-	return s.disk.WriteFile(s.path(runs, run+".ack"), append(strconv.AppendUint(nil, seq, 10), '\n'), 0o600)
+	return s.disk.WriteFile(s.path(runs, run+".ack"), append(strconv.AppendUint(nil, seq, 10), '\n'), s.mode)
 }
 
 // ArtifactAcked reports whether the server holds an artifact for good.
@@ -62,7 +62,7 @@ func (s *Spool) acked(folder, name string) (bool, error) {
 }
 
 func (s *Spool) ack(folder, name string) error {
-	return s.disk.WriteFile(s.path(folder, name+".ack"), nil, 0o600)
+	return s.disk.WriteFile(s.path(folder, name+".ack"), nil, s.mode)
 }
 
 // filing says where a spool was sent.
@@ -166,7 +166,7 @@ func (s *Spool) file(f filing) error {
 	if held, err := read(s.filed()); err != nil || bytes.Equal(held, b) {
 		return err
 	}
-	return s.disk.WriteFile(s.filed(), b, 0o600)
+	return s.disk.WriteFile(s.filed(), b, s.mode)
 }
 
 func (s *Spool) filed() string { return filepath.Join(s.dir, "filed.json") }

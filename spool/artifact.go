@@ -81,7 +81,7 @@ func (s *Spool) Put(a record.Artifact, r io.Reader) (record.Artifact, error) {
 	if err := f.CommitAs(string(address)); err != nil {
 		return fail(err)
 	}
-	if err := s.disk.WriteFile(s.path(artifacts, string(address)+".json"), append(meta, '\n'), 0o600); err != nil {
+	if err := s.disk.WriteFile(s.path(artifacts, string(address)+".json"), append(meta, '\n'), s.mode); err != nil {
 		return fail(err)
 	}
 	return a, nil

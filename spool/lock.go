@@ -18,7 +18,7 @@ import (
 func (s *Spool) lock(run string, flag int) (*os.File, error) {
 	path := s.path(runs, run+".log")
 	// O_NONBLOCK: opening a named pipe in place of the log must not hang.
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|flag, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|flag, s.mode)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, s.noRun(run)
 	}
@@ -45,7 +45,7 @@ func (s *Spool) lock(run string, flag int) (*os.File, error) {
 	}
 	// The pid is for the message above and for nothing else: a stale or missing
 	// one harms nobody, so its write is neither synced nor checked.
-	os.WriteFile(s.path(runs, run+".pid"), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600)
+	os.WriteFile(s.path(runs, run+".pid"), []byte(strconv.Itoa(os.Getpid())+"\n"), s.mode)
 	return f, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -76,7 +77,7 @@ func (s *Spool) openLog(run string, flag int) (_ *Log, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.file, err = s.disk.OpenAppend(path, 0o600); err != nil {
+	if l.file, err = s.disk.OpenAppend(path, s.mode); err != nil {
 		return nil, err
 	}
 	l.cut = info.Size() - whole
@@ -166,7 +167,7 @@ func (l *Log) Metric(v any) error {
 		return l.failed
 	}
 	if l.metrics == nil {
-		if l.metrics, err = openMetrics(l.spool.path(runs, l.run+".metrics")); err != nil {
+		if l.metrics, err = openMetrics(l.spool.path(runs, l.run+".metrics"), l.spool.mode); err != nil {
 			return err
 		}
 	}
@@ -179,8 +180,8 @@ func (l *Log) Metric(v any) error {
 
 // openMetrics opens path for appending whole lines. The end of a line that a
 // crash tore is dropped.
-func openMetrics(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+func openMetrics(path string, mode fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
 	if err != nil {
 		return nil, err
 	}

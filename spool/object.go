@@ -22,7 +22,7 @@ func (s *Spool) PutGate(g gate.Gate) (canon.Hash, error) {
 		return "", fmt.Errorf("putting gate %s: %w", g.Name, err)
 	}
 	hash := canon.HashOf(b)
-	if err := s.disk.WriteFile(s.path(gates, hash.Hex()+".json"), append(b, '\n'), 0o600); err != nil {
+	if err := s.disk.WriteFile(s.path(gates, hash.Hex()+".json"), append(b, '\n'), s.mode); err != nil {
 		return "", fmt.Errorf("putting gate %s: %w", g.Name, err)
 	}
 	return hash, nil
@@ -100,7 +100,7 @@ func (s *Spool) PutDataset(d record.Dataset) error {
 	if err != nil {
 		return fail(err)
 	}
-	if err := s.disk.WriteFile(s.path(datasets, d.ID+".json"), append(b, '\n'), 0o600); err != nil {
+	if err := s.disk.WriteFile(s.path(datasets, d.ID+".json"), append(b, '\n'), s.mode); err != nil {
 		return fail(err)
 	}
 	return nil

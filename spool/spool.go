@@ -54,11 +54,16 @@ type Spool struct {
 	dir          string // <root>/<org>/<project>
 	org, project string
 	disk         durable.Disk
+	mode         fs.FileMode // of new files: 0600, or 0660 in a shared spool
 }
 
 // Open returns the spool of org and project under root, and makes its folders
 // when they are missing. An empty root is [Root]; an empty org or project is
 // [LocalOrg] or [LocalProject]. Open takes no lock.
+//
+// A spool is its owner's alone, unless root is a directory with the set-group-id
+// bit: then it is shared with that group, as a run's is in a sandbox, where one user
+// writes it and another sends it.
 func Open(root, org, project string) (*Spool, error) {
 	return open(durable.On(durable.OS), root, org, project)
 }
@@ -81,10 +86,14 @@ func open(disk durable.Disk, root, org, project string) (*Spool, error) {
 			return nil, fmt.Errorf("opening spool: %q is no name for an org or project folder", name)
 		}
 	}
-	s := &Spool{dir: filepath.Join(root, org, project), org: org, project: project, disk: disk}
+	s := &Spool{dir: filepath.Join(root, org, project), org: org, project: project, disk: disk, mode: 0o600}
+	folder := fs.FileMode(0o700)
+	if info, err := os.Stat(root); err == nil && info.Mode()&fs.ModeSetgid != 0 {
+		s.mode, folder = 0o660, 0o770
+	}
 	for _, sub := range []string{runs, artifacts, datasets, gates} {
 		dir := filepath.Join(s.dir, sub)
-		if err := disk.MkdirAll(dir, 0o700); err != nil {
+		if err := disk.MkdirAll(dir, folder); err != nil {
 			return nil, fmt.Errorf("opening spool: %w", err)
 		}
 		if err := durable.RemoveStale(dir, time.Now().Add(-staleAfter)); err != nil {

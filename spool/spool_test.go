@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable"
@@ -714,5 +715,46 @@ func TestFormat1(t *testing.T) {
 		if got, want := readFile(t, filepath.Join(root, path)), readFile(t, filepath.Join("testdata", "v1", path)); got != want {
 			t.Errorf("reading changed %s", kept)
 		}
+	}
+}
+
+func TestSpoolIsShared(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		root         fs.FileMode
+		folder, file fs.FileMode
+	}{
+		{"its owner's alone", 0o755, 0o700, 0o600},
+		{"with the group of a set-group-id root", fs.ModeSetgid | 0o770, fs.ModeSetgid | 0o770, 0o660},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			if err := os.Chmod(root, tt.root); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Umask(unix.Umask(0o007))
+			s, err := Open(root, "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			log, err := s.Create("run")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := log.Metric("noted"); err != nil {
+				t.Fatal(err)
+			}
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for path, want := range map[string]fs.FileMode{
+				s.path(runs, ""): tt.folder | fs.ModeDir, s.path(artifacts, ""): tt.folder | fs.ModeDir,
+				s.path(runs, "run.log"): tt.file, s.path(runs, "run.metrics"): tt.file,
+			} {
+				if info, err := os.Stat(path); err != nil || info.Mode() != want {
+					t.Errorf("%s is %v, %v; want %v", path, info.Mode(), err, want)
+				}
+			}
+		})
 	}
 }
