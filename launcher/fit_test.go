@@ -96,6 +96,9 @@ func TestTrainFitsInTheSandbox(t *testing.T) {
 	if err != nil || !strings.Contains(string(record), "RUN_COMPLETED") {
 		t.Errorf("the record: %d bytes, %v", len(record), err)
 	}
+	if got := a.try("read", log, ""); got != "done" {
+		t.Errorf("the agent cannot read the record: %s", got)
+	}
 }
 
 // put copies a folder into the store as a tree.

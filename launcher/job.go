@@ -242,7 +242,7 @@ func outcome(activity string, reason ipc.Reason, exit sandbox.Exit) *ipc.Ended {
 		ended.State, ended.Reason = ipc.Stopped, reason
 	case exit.Reason != "":
 		ended.Code, ended.Message = ipc.StartFailed, exit.Reason
-	case exit.Cause == sandbox.Exited && exit.Code == 0 && exit.Signal == 0:
+	case exit.Cause == sandbox.Exited && exit.Signal == 0 && policy.TrainFitDone(exit.Code):
 		ended.State, ended.Reason = ipc.Stopped, ipc.Done
 	case exit.Signal != 0:
 		ended.Code, ended.Message = ipc.Crash, fmt.Sprintf("ended by signal %d, %v", int(exit.Signal), exit.Signal)

@@ -74,10 +74,15 @@ func TestTrainFitIsGivenWhatItsKindSays(t *testing.T) {
 
 func TestEndings(t *testing.T) {
 	a := newRig(t).serve().connect().offered()
-	s := a.start("exit", 3)
+	s := a.start("exit", 4)
 	e := a.ended(s)
-	if e.State != ipc.Failed || e.Code != ipc.Crash || e.Exit != 3 || !strings.Contains(e.Message, "status 3") || !strings.Contains(e.Message, "that did not go well") {
-		t.Errorf("exit 3 ended as %+v", e)
+	if e.State != ipc.Failed || e.Code != ipc.Crash || e.Exit != 4 || !strings.Contains(e.Message, "status 4") || !strings.Contains(e.Message, "that did not go well") {
+		t.Errorf("exit 4 ended as %+v", e)
+	}
+
+	s = a.start("exit", 3)
+	if e = a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Done || e.Exit != 3 {
+		t.Errorf("a run whose gate failed ended as %+v", e)
 	}
 
 	s = a.start("talk", 3<<20)

@@ -69,26 +69,19 @@ func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal 
 	if err != nil {
 		return nil, refusal{ipc.Pull, fmt.Errorf("the base is not in the store: %w", err)}
 	}
-	dir := filepath.Join(l.Run, activity)
-	o.spec = sandbox.Spec{
-		ID:      activity,
-		Program: program,
-		Args: []string{"train", "fit", "/in/stage/stage.json",
-			"--run", activity, "--spool", "/spool",
-			"--data", dir + "/data", "--builds", dir + "/builds", "--runs", dir + "/runs",
-			"--threads", strconv.Itoa(in.CPUs), "--json"},
-		Env: []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + dir, "LANG=C.UTF-8"},
-		Mounts: []sandbox.Mount{
-			{Source: stage, Target: "/in/stage"},
-			{Source: base, Target: "/in/base"},
-		},
-		Limits: l.limits(in, diskTotal),
-		Umask:  0o007, // the spool's files are the agent's group's to read
-	}
+	var grant sandbox.Grant
 	if len(in.GPUs) > 0 {
-		if err := o.accelerators(in.GPUs); err != nil {
+		if grant, err = choose(in.GPUs); err != nil {
 			return nil, err
 		}
+	}
+	var libraries []*os.File
+	for _, path := range grant.Mounts {
+		f, err := o.keep(openPath(path))
+		if err != nil {
+			return nil, refusal{ipc.StartFailed, err}
+		}
+		libraries = append(libraries, f)
 	}
 	// The last, since it is what keeps the activity from being started again.
 	spool, err := o.keep(makeSpool(l.Spool, activity, l.Work, l.Agent))
@@ -96,8 +89,54 @@ func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal 
 		return nil, refusal{ipc.StartFailed, err}
 	}
 	o.made = func() { dropSpool(l.Spool, activity) }
-	o.spec.Mounts = append(o.spec.Mounts, sandbox.Mount{Source: spool, Target: "/spool", Write: true})
+	o.spec = TrainFit{
+		Activity: activity, Dir: filepath.Join(l.Run, activity), CPUs: in.CPUs,
+		Program: program, Stage: stage, Base: base, Spool: spool,
+		Grant: grant, Libraries: libraries, Limits: l.limits(in, diskTotal),
+	}.Spec()
 	return o, nil
+}
+
+// TrainFit is a workload of kind train.fit with all that it is given, open.
+type TrainFit struct {
+	Activity  string
+	Dir       string // its run directory
+	CPUs      int    // threads that compute
+	Program   *os.File
+	Stage     *os.File // a tree
+	Base      *os.File // a tree
+	Spool     *os.File // a directory of the workload's user
+	Grant     sandbox.Grant
+	Libraries []*os.File // what Grant.Mounts names, in its order
+	Limits    sandbox.Limits
+}
+
+// Spec is the sandbox that the launcher starts; package policy says in words what is
+// in it. hanzo sandbox check tries to get out of this one and no other.
+func (t TrainFit) Spec() sandbox.Spec {
+	spec := sandbox.Spec{
+		ID:      t.Activity,
+		Program: t.Program,
+		Args: []string{"train", "fit", "/in/stage/stage.json",
+			"--run", t.Activity, "--spool", "/spool",
+			"--data", t.Dir + "/data", "--builds", t.Dir + "/builds", "--runs", t.Dir + "/runs",
+			"--threads", strconv.Itoa(t.CPUs), "--json"},
+		Env: []string{"PATH=/usr/bin:/bin", "HOME=" + t.Dir, "TMPDIR=" + t.Dir, "LANG=C.UTF-8"},
+		Mounts: []sandbox.Mount{
+			{Source: t.Stage, Target: "/in/stage"},
+			{Source: t.Base, Target: "/in/base"},
+			{Source: t.Spool, Target: "/spool", Write: true},
+		},
+		Limits: t.Limits,
+		Umask:  0o007, // the spool's files are the agent's group's to read
+
+		Devices: t.Grant.Devices, Groups: t.Grant.Groups, Files: t.Grant.Files,
+		WholeProc: len(t.Grant.Devices) > 0,
+	}
+	for i, f := range t.Libraries {
+		spec.Mounts = append(spec.Mounts, sandbox.Mount{Source: f, Target: t.Grant.Mounts[i]})
+	}
+	return spec
 }
 
 // limits are what the workload was admitted with, as far as this host's
@@ -116,24 +155,23 @@ func (l *launcher) limits(in policy.TrainFitInput, diskTotal int64) sandbox.Limi
 	return limits
 }
 
-// accelerators adds the admitted GPUs, and what their libraries read.
-func (o *order) accelerators(indices []int) error {
+// choose is what a workload needs to use these GPUs and no others.
+func choose(indices []int) (sandbox.Grant, error) {
 	all, err := sandbox.Accelerators("/")
 	if err != nil {
-		return refusal{ipc.StartFailed, err}
+		return sandbox.Grant{}, refusal{ipc.StartFailed, err}
 	}
 	grant, err := sandbox.Choose(all, indices)
 	if err != nil {
-		return refusal{ipc.Denied, err}
+		return sandbox.Grant{}, refusal{ipc.Denied, err}
 	}
-	o.spec.Devices, o.spec.Groups, o.spec.Files, o.spec.WholeProc = grant.Devices, grant.Groups, grant.Files, true
-	for _, path := range grant.Mounts {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return refusal{ipc.StartFailed, &os.PathError{Op: "open", Path: path, Err: err}}
-		}
-		f, _ := o.keep(os.NewFile(uintptr(fd), path), nil)
-		o.spec.Mounts = append(o.spec.Mounts, sandbox.Mount{Source: f, Target: path})
+	return grant, nil
+}
+
+func openPath(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	return nil
+	return os.NewFile(uintptr(fd), path), nil
 }

@@ -81,15 +81,13 @@ import (
 //	starting   the sandbox is being built
 //	ready      the train binary is running
 //	idle       never
-//	stopped    done: it ended by itself with status 0; or cancel, policy, deadline,
-//	           max, unlink
+//	stopped    done: it ended by itself with status 0, or 3 when its gate failed;
+//	           or cancel,
+//	           policy, deadline, max, unlink
 //	failed     any other end, with a code of HIP-1172 A5: pull when a tree is not
 //	           in the store, start when the sandbox could not be built, capacity
 //	           when it needed more memory or disk than it was admitted with, crash
 //	           for any other status and for a signal that was not the launcher's
-//
-// A status of 3 says that the run ended and its gate failed. To the machine that is
-// a crash like any other; the verdict is in the spool, and the status in the report.
 //
 // A run that was stopped otherwise than done stays open in its spool, as Ctrl-C
 // leaves it. Its checkpoint went with the run directory, so another activity
@@ -104,6 +102,11 @@ type TrainFitInput struct {
 	GPUs   []int  `json:"gpus"`
 	MaxSec int    `json:"maxSec"`
 }
+
+// TrainFitDone reports whether a train fit that exits with this status has done its
+// work. It has with 3 too: the run ended and its gate failed, which the record says and
+// the machine is not to blame for.
+func TrainFitDone(status int) bool { return status == 0 || status == 3 }
 
 // TrainFitPids is how many threads a workload of kind [TrainFit] may have. It
 // starts no process, and computes on as many threads as it has cpus; but Go's
