@@ -80,6 +80,11 @@ func (g group) take() error {
 	return g.verify()
 }
 
+// delegated are the files that a service manager gives to a unit's user with the group
+// itself (/sys/kernel/cgroup/delegate). take takes every file; before a start it is
+// these that are looked at again.
+var delegated = []string{"cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "memory.oom.group", "memory.reclaim"}
+
 // verify reports what of take does not hold, or does not hold any more.
 func (g group) verify() error {
 	for _, path := range []string{g.path, g.work()} {
@@ -101,11 +106,7 @@ func (g group) verifyOne(dir *os.File, path string) error {
 	if err := owned(fd, "", path); err != nil {
 		return err
 	}
-	files, err := groupFiles(dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range files {
+	for _, name := range delegated {
 		if err := owned(fd, name, filepath.Join(path, name)); err != nil {
 			return err
 		}
