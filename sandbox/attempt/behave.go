@@ -92,15 +92,24 @@ func ready() error {
 	return err
 }
 
+// listenUnix makes a socket that takes connections from the moment it has its
+// name. A name that begins with a zero byte is abstract.
 func listenUnix(name string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+	abstract, before := name[0] == 0, name
+	if !abstract {
+		before += ".new"
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: before}); err != nil {
 		return -1, fmt.Errorf("bind %s: %w", name, err)
 	}
-	return fd, unix.Listen(fd, 16)
+	if err := unix.Listen(fd, 16); err != nil || abstract {
+		return fd, err
+	}
+	return fd, os.Rename(before, name)
 }
 
 func waits([]string, io.Writer) error { return waitForEnd() }
@@ -162,16 +171,21 @@ func opens(args []string, w io.Writer) error {
 }
 
 func doubleFork(args []string, w io.Writer) error {
-	signal.Ignore(unix.SIGTERM, unix.SIGHUP)
+	signal.Ignore(unix.SIGTERM, unix.SIGHUP) // which the daemon inherits
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
 	child, errno := fork()
 	if errno != 0 {
 		return errno
 	}
 	if child == 0 {
 		unix.RawSyscall6(unix.SYS_SETSID, 0, 0, 0, 0, 0, 0)
-		unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0)
 		if pid, _ := fork(); pid == 0 {
-			fork() // and one that the daemon is to reap
+			unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, 0)
+			fork() // one more, which the daemon is to reap
+			unix.RawSyscall6(unix.SYS_WRITE, uintptr(pipe[1]), defaultAddress, 1, 0, 0, 0)
 			idle()
 		}
 		exit(0)
@@ -179,7 +193,13 @@ func doubleFork(args []string, w io.Writer) error {
 	if _, err := reap(child); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "a daemon is left")
+	unix.Close(pipe[1])
+	for range 2 { // both daemons say that they are there
+		if n, err := unix.Read(pipe[0], make([]byte, 1)); err != nil || n == 0 {
+			return fmt.Errorf("the daemons were not made: %v", err)
+		}
+	}
+	fmt.Fprintln(w, "daemons are left")
 	if len(args) > 0 && args[0] == "exit" {
 		return nil
 	}
