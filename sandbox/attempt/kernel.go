@@ -46,13 +46,13 @@ func terminal(t *trial) {
 }
 
 func keys(t *trial) {
-	const readKey, getKeyring, joinSession, userKeyring, sessionKeyring = 11, 0, 1, -4, -3
-	user := uintptr(1<<32 - 4) // userKeyring, as the 32 bits that it is
+	const getKeyring, joinSession, readKey = 0, 1, 11
+	const user, userSession = 1<<32 - 4, 1<<32 - 5 // -4 and -5, as the 32 bits that they are
 	t.refused("keyctl read of the user's keyring", sys(unix.SYS_KEYCTL, readKey, user, 0, 0), unix.EPERM)
 	t.refused("keyctl get the user's keyring", sys(unix.SYS_KEYCTL, getKeyring, user, 1), unix.EPERM)
 	t.refused("keyctl join a session", inChild(unix.SYS_KEYCTL, joinSession, 0), unix.EPERM)
 	value := address(new([1]byte))
-	t.refused("add_key", sys(unix.SYS_ADD_KEY, pointer("user"), pointer("attempt"), value, 1, uintptr(1<<32-5)), unix.EPERM)
+	t.refused("add_key", sys(unix.SYS_ADD_KEY, pointer("user"), pointer("attempt"), value, 1, userSession), unix.EPERM)
 	t.refused("request_key", sys(unix.SYS_REQUEST_KEY, pointer("user"), pointer("attempt"), 0, 0), unix.EPERM)
 }
 
@@ -86,7 +86,7 @@ func kernelCode(t *trial) {
 	}
 }
 
-// try opens a socket and closes it.
+// trySocket makes a socket and closes it.
 func trySocket(family, kind, protocol int) error {
 	fd, err := value(unix.SYS_SOCKET, uintptr(family), uintptr(kind|unix.SOCK_CLOEXEC), uintptr(protocol))
 	if err == nil {

@@ -130,19 +130,16 @@ func (t *trial) between(own string, other Other, shared []string) {
 			}
 		}
 	}
-	missing := func(what string, err error, want ...unix.Errno) {
-		t.refused(what, err, want...)
-	}
 	_, err := os.Stat("/dev/shm/peer-" + other.Name)
-	missing("its POSIX memory", err, unix.ENOENT)
+	t.refused("its POSIX memory", err, unix.ENOENT)
 	_, err = value(unix.SYS_MQ_OPEN, pointer("peer-"+other.Name), unix.O_RDWR|unix.O_CLOEXEC, 0, 0)
-	missing("its message queue", err, unix.ENOENT, unix.ENOSYS, unix.EACCES)
-	missing("its abstract socket", dialUnix("\x00peer-"+other.Name), unix.ECONNREFUSED, unix.EPERM)
-	missing("its socket", dialUnix(filepath.Join(other.Run, Ready)), unix.ENOENT, unix.EACCES)
+	t.refused("its message queue", err, unix.ENOENT, unix.ENOSYS, unix.EACCES)
+	t.refused("its abstract socket", dialUnix("\x00peer-"+other.Name), unix.ECONNREFUSED, unix.EPERM)
+	t.refused("its socket", dialUnix(filepath.Join(other.Run, Ready)), unix.ENOENT, unix.EACCES)
 	_, err = os.Stat(other.Run)
-	missing("its run directory", err, unix.ENOENT, unix.EACCES)
+	t.refused("its run directory", err, unix.ENOENT, unix.EACCES)
 	_, err = os.ReadFile(filepath.Join(other.Run, "secret"))
-	missing("its files", err, unix.ENOENT, unix.EACCES)
+	t.refused("its files", err, unix.ENOENT, unix.EACCES)
 
 	pids, err := processes()
 	if err != nil || len(pids) > 8 {
@@ -158,11 +155,11 @@ func (t *trial) between(own string, other Other, shared []string) {
 		} else if err == nil {
 			continue // a thread of this process
 		}
-		missing("signal it", unix.Kill(pid, 0), unix.ESRCH)
-		missing("trace it", sys(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid)), unix.EPERM)
+		t.refused("signal it", unix.Kill(pid, 0), unix.ESRCH)
+		t.refused("trace it", sys(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid)), unix.EPERM)
 	}
-	const readKey = 11
-	missing("the user's keyring", sys(unix.SYS_KEYCTL, readKey, uintptr(1<<32-4), 0, 0), unix.EPERM)
+	const readKey, user = 11, 1<<32 - 4
+	t.refused("the user's keyring", sys(unix.SYS_KEYCTL, readKey, user, 0, 0), unix.EPERM)
 	for _, path := range shared {
 		f, err := os.Open(path)
 		if err != nil {
