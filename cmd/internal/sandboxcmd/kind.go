@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hanzoai/link/launcher"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
 	"github.com/hanzoai/link/sandbox/attempt"
@@ -73,9 +74,8 @@ func (b *built) open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// build is the Spec that package launcher's trainFit makes, with the program that
-// tries to get out in place of train, and a stage, a base and a spool of ours. The
-// caller closes it.
+// build is the Spec of package launcher, of a stage, a base and a spool of ours, and
+// with the program that tries to get out in place of train. The caller closes it.
 func (g *ground) build(k kind, id string) (b *built, err error) {
 	b = new(built)
 	defer func() {
@@ -83,74 +83,60 @@ func (g *ground) build(k kind, id string) (b *built, err error) {
 			b.close()
 		}
 	}()
-	program, err := os.Open("/proc/self/exe")
+	stage, base := filepath.Join(g.dir, "in/stage"), filepath.Join(g.dir, "in/base")
+	spool := filepath.Join(g.dir, "spool-"+id)
+	err = errors.Join(fillTree(stage), fillTree(base), os.Mkdir(spool, 0o770), os.Chown(spool, int(g.user), int(g.user)))
 	if err != nil {
 		return nil, err
 	}
-	b.files = append(b.files, program)
-	dir := filepath.Join(g.dir, "run", id)
-	b.Spec = sandbox.Spec{
-		ID:      id,
-		Program: program,
-		Args:    []string{"hanzo"},
-		Env:     []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + dir, "LANG=C.UTF-8"},
-		Limits:  sandbox.Limits{Disk: disk, Shm: shm},
-		Umask:   0o007,
-		Devices: k.grant.Devices, Groups: k.grant.Groups, Files: k.grant.Files,
-		WholeProc: len(k.grant.Devices) > 0,
+	fit := launcher.TrainFit{
+		Activity: id, Dir: filepath.Join(g.dir, "run", id), CPUs: cpus,
+		Grant: k.grant, Limits: sandbox.Limits{Disk: disk, Shm: shm},
 	}
-	if g.limited("memory") {
-		b.Limits.Memory = memory
-	}
-	if g.limited("cpu") {
-		b.Limits.CPUs = cpus
-	}
-	if g.limited("pids") {
-		b.Limits.Pids = pids
-	}
-	b.profile = attempt.Profile{
-		WholeProc: b.WholeProc, Run: dir, Env: b.Env, Shm: shm,
-		Port: g.port(), Abstract: g.abstractName(), Hidden: []string{g.secret},
-	}
-	for _, d := range k.grant.Devices {
-		b.profile.Devices = append(b.profile.Devices, d.Path)
-	}
-	for _, f := range k.grant.Files {
-		b.profile.Read = append(b.profile.Read, f.Target)
-	}
-	for _, in := range []string{"stage", "base"} {
-		tree := filepath.Join(g.dir, "in", in)
-		if err := fillTree(tree); err != nil {
-			return nil, err
-		}
-		if err := b.mount(tree, "/in/"+in, false); err != nil {
+	for _, in := range []struct {
+		path string
+		to   **os.File
+	}{{stage, &fit.Stage}, {base, &fit.Base}, {spool, &fit.Spool}} {
+		if *in.to, err = b.open(in.path); err != nil {
 			return nil, err
 		}
 	}
 	for _, path := range k.grant.Mounts {
-		if err := b.mount(path, path, false); err != nil {
+		f, err := b.open(path)
+		if err != nil {
 			return nil, err
 		}
+		fit.Libraries = append(fit.Libraries, f)
 	}
-	spool := filepath.Join(g.dir, "spool-"+id)
-	if err := errors.Join(os.Mkdir(spool, 0o770), os.Chown(spool, int(g.user), int(g.user))); err != nil {
+	if fit.Program, err = os.Open("/proc/self/exe"); err != nil {
 		return nil, err
 	}
-	return b, b.mount(spool, "/spool", true)
-}
-
-func (b *built) mount(source, target string, write bool) error {
-	f, err := b.open(source)
-	if err != nil {
-		return err
+	b.files = append(b.files, fit.Program)
+	if g.limited("memory") {
+		fit.Limits.Memory = memory
 	}
-	b.Mounts = append(b.Mounts, sandbox.Mount{Source: f, Target: target, Write: write})
-	if write {
-		b.profile.Write = append(b.profile.Write, target)
-	} else {
-		b.profile.Read = append(b.profile.Read, target)
+	if g.limited("cpu") {
+		fit.Limits.CPUs = cpus
 	}
-	return nil
+	if g.limited("pids") {
+		fit.Limits.Pids = pids
+	}
+	b.Spec = fit.Spec()
+	b.Args = []string{"hanzo"}
+	// What package policy says of the kind, and not what the Spec says of itself.
+	b.profile = attempt.Profile{
+		WholeProc: len(k.grant.Devices) > 0, Run: fit.Dir, Shm: shm,
+		Env:  []string{"PATH=/usr/bin:/bin", "HOME=" + fit.Dir, "TMPDIR=" + fit.Dir, "LANG=C.UTF-8"},
+		Read: append([]string{"/in/stage", "/in/base"}, k.grant.Mounts...), Write: []string{"/spool"},
+		Port: g.port(), Abstract: g.abstractName(), Hidden: []string{g.secret},
+	}
+	for _, f := range k.grant.Files {
+		b.profile.Read = append(b.profile.Read, f.Target)
+	}
+	for _, d := range k.grant.Devices {
+		b.profile.Devices = append(b.profile.Devices, d.Path)
+	}
+	return b, nil
 }
 
 // fillTree makes a folder that stands for a tree of the store: files that anyone
