@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"debug/buildinfo"
+	"debug/elf"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -203,6 +204,42 @@ func unruled(dir string) bool {
 }
 
 func generator(dir string) bool { return strings.HasSuffix(dir, "/gen") }
+
+// launcherSize bounds the root daemon's binary, stripped. What root runs should be
+// small enough to be looked at.
+const launcherSize = 9 << 20
+
+// TestLauncherIsSmallAndStatic builds the two binaries that root runs as they are
+// installed.
+func TestLauncherIsSmallAndStatic(t *testing.T) {
+	packages(t)
+	for _, name := range []string{"hanzo-launcher", "hanzo-stage"} {
+		binary := filepath.Join(t.TempDir(), name)
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "../cmd/"+name)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("building %s: %v\n%s", name, err, out)
+		}
+		info, err := os.Stat(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() >= launcherSize {
+			t.Errorf("%s is %d bytes, and its bound is %d", name, info.Size(), launcherSize)
+		}
+		file, err := elf.Open(binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for _, p := range file.Progs {
+			if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+				t.Errorf("%s is not static: it has a %v segment", name, p.Type)
+			}
+		}
+		t.Logf("%s: %d bytes", name, info.Size())
+	}
+}
 
 // TestModuleBudgets builds every command without cgo and counts the modules
 // that the linker kept.
