@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command start measures how long it takes from a request to the first
 // instruction of the workload's main: in our sandbox, with a stage parked ahead
 // and without, and through the launcher's socket; in the distribution's bwrap, runc

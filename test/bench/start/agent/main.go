@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command agent asks a launcher for starts over its real socket and reads the
 // clock just before each. It does what a line of its input says and answers with a
 // line:

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command daemon is the launcher in a process of its own, as hanzo-launcher is,
 // but with the places and the users that the benchmark made instead of those of an
 // installed machine, and with as many starts as it is asked for. The listening

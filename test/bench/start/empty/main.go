@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command empty is the workload whose start is timed: the first line of main
 // prints the nanoseconds of CLOCK_MONOTONIC, the clock that whoever asked for the
 // start read just before. Then it ends, or where there is a file /in/stage/wait it

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command stubborn is a workload that will not stop when it is asked: it starts
 // copies of itself until there are as many processes as its argument says, and
 // all of them ignore SIGTERM and are idle.
