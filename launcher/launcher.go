@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package launcher is the root half of a linked machine: the daemon that starts
 // work for an agent that it does not trust (HIP-1172 A9).
 //

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command hanzo-launcher is the root daemon that starts a linked machine's work;
 // systemd starts it by its socket.
 package main
