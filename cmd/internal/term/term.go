@@ -100,6 +100,7 @@ type Command struct {
 type Program struct {
 	Name, About string
 	Commands    []Command
+	Statuses    []Status // those that help lists; nil is all
 }
 
 // Main runs the subcommand that args name and answers the exit status. An error
@@ -244,6 +245,9 @@ func (p Program) helpOf(c Command, w io.Writer) {
 
 func (p Program) statuses(w io.Writer) {
 	for _, s := range statuses {
+		if p.Statuses != nil && !slices.Contains(p.Statuses, s.status) {
+			continue
+		}
 		fmt.Fprintf(w, "  %3d  %s\n", s.status, s.means)
 	}
 }
