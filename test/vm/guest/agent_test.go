@@ -246,3 +246,25 @@ func TestLauncherDies(t *testing.T) {
 	}
 	h.TB = t
 }
+
+// TestAgentStops has the owner stop the agent's unit, with work running.
+func TestAgentStops(t *testing.T) {
+	h := connected(t)
+	w := h.start(fit(t, stage{Do: "stubborn", N: 20}))
+	w.says("running")
+	run(t, "systemctl", "stop", agentUnit)
+	checkNothingLeft(t)
+	// Nothing starts it again behind the owner's back, and the launcher waits.
+	if agent, launcher := unitState(t, agentUnit), unitState(t, launcherUnit); agent != "inactive" || launcher != "active" {
+		t.Errorf("the agent's unit is %s, the launcher's %s", agent, launcher)
+	}
+	run(t, "systemctl", "start", agentUnit)
+	h.dial()
+	h.start(fit(t, stage{Do: "sleep"})).stop(ipc.Cancel)
+}
+
+// unitState is a unit's state, in a word.
+func unitState(t testing.TB, unit string) string {
+	t.Helper()
+	return run(t, "systemctl", "show", "-P", "ActiveState", unit)
+}

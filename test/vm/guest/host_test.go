@@ -39,7 +39,7 @@ const (
 
 // patience is how long anything may take in an emulated machine whose host is
 // busy. What takes longer never ends.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // install makes this machine an installed host, once: users, folders, binaries,
 // manifest, policy, units. The test agent stands for the agent.
@@ -228,8 +228,13 @@ func (h *host) send(packet []byte) int {
 // await returns the first reply after the first n that is what is looked for.
 func (h *host) await(n int, what string, is func(control.Reply) bool) control.Reply {
 	h.Helper()
+	return h.awaitFor(patience, n, what, is)
+}
+
+func (h *host) awaitFor(limit time.Duration, n int, what string, is func(control.Reply) bool) control.Reply {
+	h.Helper()
 	var seen []control.Reply
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		var replies []control.Reply
 		h.call("Replies", n, &replies)
 		if i := slices.IndexFunc(replies, is); i >= 0 {
@@ -441,13 +446,6 @@ func leftovers() (found []string) {
 		found = append(found, groups...)
 	}
 	return found
-}
-
-// restart restarts the agent's and the launcher's units and waits for both.
-func (h *host) restart() {
-	h.Helper()
-	run(h, "systemctl", "restart", launcherUnit, agentUnit)
-	h.dial()
 }
 
 // journalTail is what the two units logged last.

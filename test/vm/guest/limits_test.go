@@ -13,6 +13,7 @@ import (
 
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
+	"golang.org/x/sys/unix"
 )
 
 func TestLimits(t *testing.T) {
@@ -28,8 +29,9 @@ func TestLimits(t *testing.T) {
 				t.Errorf("%s is %s, want %s", name, got, want)
 			}
 		}
-		if got := w.stop(ipc.Cancel); got.Ended.State != ipc.Stopped || got.Ended.Reason != ipc.Cancel {
-			t.Errorf("it ended as %+v", *got.Ended)
+		w.says("running")
+		if got := w.stop(ipc.Cancel).Ended; got.State != ipc.Stopped || got.Reason != ipc.Cancel || got.Signal != int(unix.SIGTERM) {
+			t.Errorf("it ended as %+v", *got)
 		}
 		checkNothingLeft(t)
 	})

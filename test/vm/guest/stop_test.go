@@ -170,7 +170,7 @@ func (h *host) inventory() map[string]int {
 		return nil
 	})
 	return map[string]int{
-		"launcher's files": count("/proc/" + launcher + "/fd/*"),
+		"launcher's files":  count("/proc/" + launcher + "/fd/*"),
 		"launcher's mounts": len(strings.Split(read(h, "/proc/"+launcher+"/mountinfo"), "\n")),
 		"host's mounts":     len(strings.Split(read(h, "/proc/self/mountinfo"), "\n")),
 		"control groups":    groups,

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/test/vm/guest/control"
@@ -23,9 +24,9 @@ func TestTrain(t *testing.T) {
 	input := fit(t, stage{})
 	input["stage"] = tree(t, folder(t, filepath.Join(payload, "lesson/stage")))
 	input["base"] = tree(t, folder(t, filepath.Join(payload, "lesson/base")))
-	input["memory"] = 512 << 20
+	input["memory"], input["cpus"] = 512<<20, 2
 	w := h.start(input)
-	e := w.ended()
+	e := h.awaitFor(5*time.Minute, w.started, w.activity+" ended", func(r control.Reply) bool { return r.Ended != nil }) // floating point is slow here
 	if e.Ended.State != ipc.Stopped || e.Ended.Reason != ipc.Done {
 		t.Fatalf("it ended as %+v\n%s%s", *e.Ended, e.Stdout, e.Stderr)
 	}

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -174,7 +175,8 @@ var deeds = map[string]func(order){
 		runtime.GOMAXPROCS(o.N)
 		for range o.N {
 			go func() {
-				for {
+				for n := 0; ; n++ {
+					busy.Store(int64(n))
 				}
 			}()
 		}
@@ -190,6 +192,8 @@ var deeds = map[string]func(order){
 		}
 	},
 }
+
+var busy atomic.Int64
 
 func tryOpen(path string) string {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
