@@ -193,10 +193,6 @@ func TestAttempt83SwapAfterTheCheck(t *testing.T) {
 		t.Error("a tree that is a link was opened")
 	}
 	r.must(os.Rename(trees, trees+"-away"), os.Symlink(trees+"-away", trees))
-	if f, err := openTree(r.Store, "away"); err == nil {
-		f.Close()
-		t.Error("a tree with another name was opened")
-	}
 	if f, err := openTree(r.Store, hash); !errors.Is(err, unix.ELOOP) {
 		if err == nil {
 			f.Close()

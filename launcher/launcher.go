@@ -360,26 +360,26 @@ func (l *launcher) prepare() ipc.Ready {
 // makeHost takes the control group back from the agent and prepares sandboxes in
 // it, with nothing left in it of an earlier life. A stage parked ahead of the first
 // start is also the proof that this host can build one.
-func (l *launcher) makeHost(s *session) (err error) {
+func (l *launcher) makeHost(s *session) error {
 	if err := l.group.take(); err != nil {
 		return err
 	}
-	if err := errors.Join(ensureOwn(l.Run, 0, 0o700), ensureOwn(l.Spool, l.Agent.GID, 0o750)); err != nil {
+	if err := errors.Join(ensureOwn(l.Run, 0, 0o700), ensureOwn(l.Spool, int(l.Agent.GID), 0o750)); err != nil {
 		return err
 	}
 	stage, err := l.binaries.open("hanzo-stage")
 	if err != nil {
 		return err
 	}
+	defer stage.Close() // the host keeps a copy
 	host, err := sandbox.New(sandbox.Config{Group: l.group.work(), Run: l.Run, Stage: stage, User: l.Work.UID, Log: l.Log})
 	if err != nil {
-		stage.Close()
 		return err
 	}
 	if err := errors.Join(host.Sweep(), host.Park(s.ctx)); err != nil {
-		return errors.Join(err, host.Close(), stage.Close())
+		return errors.Join(err, host.Close())
 	}
-	s.host, s.stage = host, stage
+	s.host = host
 	return nil
 }
 

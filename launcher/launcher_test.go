@@ -281,6 +281,9 @@ func TestNothingIsOfferedWithout(t *testing.T) {
 			r.must(os.Mkdir(r.Spool, 0o755), os.Chown(r.Spool, int(agentUser.UID), -1))
 		}, "not root's alone", ipc.StartFailed},
 		"run directory a link": {func(r *rig) { r.must(os.Symlink("/etc", r.Run)) }, "run", ipc.StartFailed},
+		// Who owns it could put a link in the run directory's place while it is swept.
+		"state the agent's": {func(r *rig) { r.must(os.Chown(filepath.Dir(r.Run), int(agentUser.UID), -1)) }, "can replace", ipc.StartFailed},
+		"state not sticky":  {func(r *rig) { r.must(os.Chmod(filepath.Dir(r.Run), 0o771)) }, "can replace", ipc.StartFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)

@@ -49,7 +49,7 @@ func ReadManifest(dir string) (Manifest, error) {
 		if name == "" || filepath.Base(name) != name || name == ".." {
 			return Manifest{}, fmt.Errorf("%s: %q is no file name", path, name)
 		}
-		if !isHash(sum) {
+		if !canon.SHA256(sum).Valid() {
 			return Manifest{}, fmt.Errorf("%s: %s: want the binary's SHA-256 as 64 lower-case hex digits", path, name)
 		}
 	}
@@ -161,17 +161,4 @@ func identify(path string, f *os.File) (identity, error) {
 		return identity{}, fmt.Errorf("%s: %w: not root's alone (user %d, mode %04o)", path, errIntegrity, st.Uid, st.Mode&0o7777)
 	}
 	return identity{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, nil
-}
-
-// isHash reports whether s is 64 lower-case hex digits.
-func isHash(s string) bool {
-	if len(s) != 64 {
-		return false
-	}
-	for i := range len(s) {
-		if c := s[i]; !('0' <= c && c <= '9' || 'a' <= c && c <= 'f') {
-			return false
-		}
-	}
-	return true
 }

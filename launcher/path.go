@@ -32,7 +32,7 @@ func openOwn(path string) (*os.File, error) {
 	var st unix.Stat_t
 	err = unix.Fstat(int(dir.Fd()), &st)
 	if err == nil && (st.Uid != 0 || st.Mode&0o022 != 0) {
-		err = fmt.Errorf("not root's alone (user %d, mode %04o): move it away and start the launcher again", st.Uid, st.Mode&0o7777)
+		err = fmt.Errorf("not root's alone (user %d, mode %04o): move it away and run hanzo link again", st.Uid, st.Mode&0o7777)
 	}
 	if err != nil {
 		dir.Close()
@@ -42,30 +42,35 @@ func openOwn(path string) (*os.File, error) {
 }
 
 // ensureOwn makes a directory that is root's, for a group to read, where there is
-// none. Its parent may be the agent's, who can put something else in its place;
-// what is there is therefore looked at.
-func ensureOwn(path string, gid uint32, mode uint32) error {
-	parent, err := openDir(filepath.Dir(path))
-	if err != nil {
-		return err
+// none. Each directory above it must be root's, and sticky where others may write
+// to it (systemd/hanzo-link.tmpfiles): else they could put a link in its place, and
+// root would make and remove what they choose by this path.
+func ensureOwn(path string, gid int, mode os.FileMode) error {
+	for i := range path {
+		if path[i] != '/' {
+			continue
+		}
+		var st unix.Stat_t
+		above := path[:max(i, 1)]
+		if err := unix.Lstat(above, &st); err != nil {
+			return &os.PathError{Op: "stat", Path: above, Err: err}
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != 0 || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+			return fmt.Errorf("%s is not safe: others than root can replace what is in %s (user %d, mode %04o); run hanzo link again", path, above, st.Uid, st.Mode&0o7777)
+		}
 	}
-	defer parent.Close()
-	err = unix.Mkdirat(int(parent.Fd()), filepath.Base(path), 0o700)
-	made := err == nil
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return &os.PathError{Op: "mkdir", Path: path, Err: err}
+	err := os.Mkdir(path, 0o700)
+	if err == nil {
+		return errors.Join(os.Chown(path, 0, gid), os.Chmod(path, mode))
+	}
+	if !errors.Is(err, os.ErrExist) {
+		return err
 	}
 	dir, err := openOwn(path)
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
-	if !made {
-		return nil
-	}
-	// Through /proc, since the descriptor is for paths alone.
-	name := fmt.Sprintf("/proc/self/fd/%d", dir.Fd())
-	return errors.Join(os.Chown(name, 0, int(gid)), os.Chmod(name, os.FileMode(mode)))
+	return dir.Close()
 }
 
 // openBeneath opens what a relative path means inside dir, through no symbolic
@@ -103,9 +108,6 @@ func openBeneath(dir *os.File, path string, flags uint64) (*os.File, error) {
 // openTree opens a tree of the store by its hash. The store is the agent's: the
 // descriptor, and not the path, is what the workload is given.
 func openTree(store, hash string) (*os.File, error) {
-	if !isHash(hash) { // a second time: it becomes a path here
-		return nil, fmt.Errorf("%.80q is no tree's name", hash)
-	}
 	dir, err := openDir(store)
 	if err != nil {
 		return nil, err
@@ -114,64 +116,27 @@ func openTree(store, hash string) (*os.File, error) {
 	return openBeneath(dir, "trees/"+hash, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// errRan marks an activity whose spool directory is there already.
-var errRan = errors.New("has run before, and an id is used once")
-
 // makeSpool makes an activity's spool directory: the workload's own, readable and
 // writable by the agent's group, which what is made in it inherits. It is kept,
-// and keeps the activity from being started again. The agent can rename the parent,
-// so what was made is looked at through its descriptor before it is given away.
-func makeSpool(spool, activity string, work, agent User) (_ *os.File, err error) {
-	parent, err := openOwn(spool)
-	if err != nil {
-		return nil, err
-	}
-	defer parent.Close()
-	path := filepath.Join(spool, activity)
-	switch err := unix.Mkdirat(int(parent.Fd()), activity, 0o700); {
-	case errors.Is(err, unix.EEXIST):
-		return nil, fmt.Errorf("%s is there: the activity %w", path, errRan)
+// and keeps the activity from being started again. Its parent is one of ensureOwn's.
+func makeSpool(path string, work, agent User) (*os.File, error) {
+	switch err := os.Mkdir(path, 0o700); {
+	case errors.Is(err, os.ErrExist):
+		return nil, fmt.Errorf("%s is there: the activity has run before, and an id is used once", path)
 	case err != nil:
-		return nil, &os.PathError{Op: "mkdir", Path: path, Err: err}
-	}
-	defer func() {
-		if err != nil {
-			unix.Unlinkat(int(parent.Fd()), activity, unix.AT_REMOVEDIR)
-		}
-	}()
-	dir, err := openBeneath(parent, activity, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
 		return nil, err
 	}
-	fd := int(dir.Fd())
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	if err == nil && (st.Uid != 0 || st.Mode != unix.S_IFDIR|st.Mode&unix.S_ISGID|0o700 || st.Nlink > 2) {
-		err = errors.New("is not the directory that was just made")
+	dir, err := os.Open(path)
+	if err == nil {
+		err = dir.Chown(int(work.UID), int(agent.GID))
 	}
 	if err == nil {
-		err = unix.Fchown(fd, int(work.UID), int(agent.GID))
-	}
-	if err == nil {
-		err = unix.Fchmod(fd, unix.S_ISGID|0o770) // after chown, which clears the bit
+		err = dir.Chmod(os.ModeSetgid | 0o770)
 	}
 	if err != nil {
 		dir.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		unix.Rmdir(path)
+		return nil, err
 	}
 	return dir, nil
-}
-
-// dropSpool removes the empty spool directory of an activity that did not start.
-func dropSpool(spool, activity string) error {
-	parent, err := openOwn(spool)
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	err = unix.Unlinkat(int(parent.Fd()), activity, unix.AT_REMOVEDIR)
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return err
 }

@@ -147,8 +147,10 @@ func newRig(t testing.TB, change ...func(*Config)) *rig {
 			t.Fatal(err)
 		}
 	}
-	r.must(os.Chmod(dir, 0o711), os.Chmod(filepath.Join(dir, "state"), 0o711))
-	for _, sub := range []string{"state", "state/store", "state/store/trees"} {
+	// As systemd/hanzo-link.tmpfiles has it.
+	state := filepath.Join(dir, "state")
+	r.must(os.Chmod(dir, 0o711), os.Chown(state, 0, int(agentUser.GID)), os.Chmod(state, os.ModeSticky|0o771))
+	for _, sub := range []string{"state/store", "state/store/trees"} {
 		r.must(os.Chown(filepath.Join(dir, sub), int(agentUser.UID), int(agentUser.GID)))
 	}
 	r.must(os.Mkdir(filepath.Join(group, "agent"), 0o755))

@@ -27,7 +27,6 @@ type session struct {
 	tasks    sync.WaitGroup
 
 	// The loop's.
-	stage     *os.File      // the binary of host's stages
 	host      *sandbox.Host // nil when nothing can be started
 	unable    error         // why
 	malformed int           // packets so far
@@ -78,7 +77,6 @@ func (s *session) close() {
 	s.tasks.Wait()
 	if s.host != nil {
 		s.host.Close()
-		s.stage.Close()
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 type order struct {
 	spec  sandbox.Spec
 	files []*os.File
-	made  func() // takes away what was made, if the Spec is not started
+	made  string // the directory that was made, if the Spec is started for the activity to keep
 }
 
 // close closes what was opened; a started workload keeps its own.
@@ -32,8 +32,8 @@ func (o *order) close() {
 
 // undo leaves nothing of a start that failed.
 func (o *order) undo() {
-	if o.made != nil {
-		o.made()
+	if o.made != "" {
+		unix.Rmdir(o.made)
 	}
 }
 
@@ -86,11 +86,12 @@ func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal 
 		libraries = append(libraries, f)
 	}
 	// The last, since it is what keeps the activity from being started again.
-	spool, err := o.keep(makeSpool(l.Spool, activity, l.Work, l.Agent))
+	path := filepath.Join(l.Spool, activity)
+	spool, err := o.keep(makeSpool(path, l.Work, l.Agent))
 	if err != nil {
 		return nil, refusal{ipc.StartFailed, err}
 	}
-	o.made = func() { dropSpool(l.Spool, activity) }
+	o.made = path
 	o.spec = TrainFit{
 		Activity: activity, Dir: filepath.Join(l.Run, activity), CPUs: in.CPUs,
 		Program: program, Stage: stage, Base: base, Spool: spool,
