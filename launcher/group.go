@@ -82,46 +82,31 @@ func (g group) take() error {
 	return g.verify()
 }
 
-// delegated are the files that a service manager gives to a unit's user with the group
-// itself (/sys/kernel/cgroup/delegate). take takes every file; before a start it is
-// these that are looked at again.
-var delegated = []string{"cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "memory.oom.group", "memory.reclaim"}
+// delegated are the directory itself and the files that a service manager gives to a
+// unit's user with it (/sys/kernel/cgroup/delegate). take takes every file; before a
+// start it is these that are looked at again.
+var delegated = []string{"", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "memory.oom.group", "memory.reclaim"}
 
-// verify reports what of take does not hold, or does not hold any more.
+// verify reports what of take does not hold any more. Of work, which was never
+// anybody's but root's, that is the controllers: where a child has them enabled the
+// kernel lets nobody disable them above.
 func (g group) verify() error {
-	for _, path := range []string{g.path, g.work()} {
-		dir, err := openGroup(unix.AT_FDCWD, path)
-		if err != nil {
-			return err
-		}
-		err = g.verifyOne(dir, path)
-		dir.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (g group) verifyOne(dir *os.File, path string) error {
-	fd := int(dir.Fd())
-	if err := owned(fd, "", path); err != nil {
+	dir, err := openGroup(unix.AT_FDCWD, g.path)
+	if err != nil {
 		return err
 	}
+	defer dir.Close()
 	for _, name := range delegated {
-		if err := owned(fd, name, filepath.Join(path, name)); err != nil {
+		if err := owned(int(dir.Fd()), name, filepath.Join(g.path, name)); err != nil {
 			return err
 		}
 	}
-	if err := g.empty(fd); err != nil {
-		return err
-	}
-	enabled, err := readAt(fd, "cgroup.subtree_control")
+	enabled, err := readAt(int(dir.Fd()), workName+"/cgroup.subtree_control")
 	if err != nil {
 		return err
 	}
 	if missing := g.without(enabled); len(missing) > 0 {
-		return fmt.Errorf("%s: the controllers %s are not enabled in cgroup.subtree_control", path, strings.Join(missing, ", "))
+		return fmt.Errorf("%s: the controllers %s are not enabled in cgroup.subtree_control: restart hanzo-link.service", g.work(), strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -201,32 +186,17 @@ func openGroup(at int, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// groupFiles names the files of a control group, children aside.
-func groupFiles(dir *os.File) ([]string, error) {
-	if _, err := dir.Seek(0, 0); err != nil {
-		return nil, err
-	}
-	entries, err := dir.ReadDir(-1)
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, e := range entries {
-		if !e.IsDir() {
-			files = append(files, e.Name())
-		}
-	}
-	return files, nil
-}
-
-// ownFiles gives every file of a control group to root.
+// ownFiles gives every file of a control group to root, children aside.
 func ownFiles(dir *os.File) error {
-	files, err := groupFiles(dir)
+	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return err
 	}
-	for _, name := range files {
-		if err := own(int(dir.Fd()), name); err != nil {
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		if err := own(int(dir.Fd()), e.Name()); err != nil {
 			return err
 		}
 	}
