@@ -14,7 +14,8 @@
 // paths, addresses or structures behind pointers (mounts, Landlock and the
 // device program are), and calls whose meaning lies in memory are refused whole.
 // Arguments are compared by their low 32 bits alone, for that is what the kernel
-// reads of an int; a compare of 64 lets a caller slip by with high bits set.
+// reads of an int; a compare of 64 lets a caller slip by with high bits set. Only
+// whether a pointer is null is asked of both halves.
 //
 // Nothing is computed when the program starts: the arrays lie in the binary.
 package filter

@@ -132,7 +132,7 @@ func (t target) calls(tb testing.TB) []call {
 // ofZeros is what the arguments decide when all are zero.
 var ofZeros = map[string]string{
 	"clone": "allow", "ioctl": "allow", "madvise": "allow", "mknod": "allow", "mknodat": "allow",
-	"personality": "allow", "prctl": "allow", "socket": "EAFNOSUPPORT", "socketpair": "EAFNOSUPPORT",
+	"personality": "allow", "prctl": "allow", "prlimit64": "allow", "setrlimit": "allow", "socket": "EAFNOSUPPORT", "socketpair": "EAFNOSUPPORT",
 }
 
 // zeros is the verdict on a call with no argument set.
@@ -195,6 +195,17 @@ func TestArguments(t *testing.T) {
 		{"ioctl", args{0, 0x401c5820}, "EPERM"}, // FS_IOC_FSSETXATTR
 		{"ioctl", args{0, unix.FS_IOC_GETFLAGS}, "allow"},
 		{"ioctl", args{0, unix.FS_IOC_SETFLAGS}, "EPERM"},
+
+		{"ioctl", args{0, 0x5000940e}, "EPERM"}, // BTRFS_IOC_SUBVOL_CREATE
+		{"ioctl", args{0, 0x50009418}, "EPERM"}, // BTRFS_IOC_SUBVOL_CREATE_V2
+		{"ioctl", args{0, 0x50009401}, "EPERM"}, // BTRFS_IOC_SNAP_CREATE
+		{"ioctl", args{0, 0x50009417}, "EPERM"}, // BTRFS_IOC_SNAP_CREATE_V2
+		{"ioctl", args{0, 0x40049409}, "allow"}, // FICLONE, of the same family
+
+		{"setrlimit", args{unix.RLIMIT_NOFILE}, "allow"},
+		{"setrlimit", args{unix.RLIMIT_CORE}, "EPERM"},
+		{"prlimit64", args{0, unix.RLIMIT_NOFILE, 0x1000}, "allow"},
+		{"prlimit64", args{0, unix.RLIMIT_CORE, 0x1000}, "EPERM"},
 
 		{"personality", args{0}, "allow"},
 		{"personality", args{0xffffffff}, "allow"},
@@ -273,6 +284,22 @@ func TestArguments(t *testing.T) {
 			}
 			if got := target.ask(t, number, target.audit, high); got != want {
 				t.Errorf("%v: %s%x: %s with high bits set, want %s", target, test.name, high, got, want)
+			}
+		}
+	}
+}
+
+// A null pointer is null in both halves: one to memory at 4 GiB is not.
+func TestCoreLimitIsReadAndNotSet(t *testing.T) {
+	for _, target := range targets {
+		for _, call := range target.calls(t) {
+			if call.name != "prlimit64" {
+				continue
+			}
+			for pointer, want := range map[uint64]string{0: "allow", 1: "EPERM", 1 << 32: "EPERM", 1<<32 | 1: "EPERM"} {
+				if got := target.ask(t, call.number, target.audit, [6]uint64{0, unix.RLIMIT_CORE, pointer}); got != want {
+					t.Errorf("%v: a new limit at %#x: %s, want %s", target, pointer, got, want)
+				}
 			}
 		}
 	}

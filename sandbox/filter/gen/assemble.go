@@ -38,7 +38,8 @@ func (a action) String() string {
 
 // A check compares the low 32 bits of an argument, under a mask.
 type check struct {
-	arg   int // 0 to 5
+	arg   int  // 0 to 5
+	high  bool // the high ones instead: a pointer has both
 	mask  uint32
 	cases []one // at least one
 	rest  verdict
@@ -52,6 +53,9 @@ type one struct {
 func (c check) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "arg%d", c.arg)
+	if c.high {
+		b.WriteString("high")
+	}
 	if c.mask != all {
 		fmt.Fprintf(&b, "&%#x", c.mask)
 	}
@@ -127,7 +131,11 @@ func (p *program) decide(v verdict) label {
 		if v.mask != all {
 			p.emit(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, 0, 0, v.mask)
 		}
-		return p.load(offArgs + 8*uint32(v.arg))
+		offset := offArgs + 8*uint32(v.arg)
+		if v.high {
+			offset += 4
+		}
+		return p.load(offset)
 	}
 	panic(fmt.Sprintf("verdict %T", v))
 }

@@ -61,13 +61,13 @@ allow: getuid geteuid getgid getegid getresuid getresgid getgroups
 allow: setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups
 allow: capget capset arch_prctl set_tid_address set_robust_list get_robust_list rseq
 allow: rseq_slice_yield futex futex_waitv futex_wait futex_wake futex_requeue
-allow: getrlimit setrlimit prlimit64 getrusage getpriority setpriority
+allow: getrlimit getrusage getpriority setpriority
 allow: ioprio_get ioprio_set sched_yield sched_setaffinity sched_getaffinity
 allow: sched_setparam sched_getparam sched_setscheduler sched_getscheduler
 allow: sched_setattr sched_getattr sched_get_priority_max sched_get_priority_min
 allow: sched_rr_get_interval getcpu pidfd_open pidfd_send_signal process_mrelease
 allow: restart_syscall uretprobe uprobe
-check: clone prctl personality
+check: clone prctl personality setrlimit prlimit64
 
 # A workload may restrict itself further.
 allow: seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self
@@ -175,6 +175,20 @@ func checks(inet bool) map[string]verdict {
 			// A file's owner may set its project, or stop it from inheriting one, and
 			// so leave the quota that the sandbox put on the run directory.
 			{fsSetXattr, eperm}, {unix.FS_IOC_SETFLAGS, eperm},
+			// btrfs lets anyone make a subvolume, which nothing can be moved out of,
+			// and set it read-only: the run directory could not be removed any more.
+			{btrfsSnapshot, eperm}, {btrfsSnapshot2, eperm}, {btrfsSubvolume, eperm}, {btrfsSubvolume2, eperm},
+		}, rest: allow},
+
+		// The limit of core files is 1, for which the kernel dumps none (package
+		// stage). With 0 it would dump to a core_pattern that is a program, and run
+		// that, outside and as root, on what the workload prepared.
+		"setrlimit": check{arg: 0, mask: all, cases: []one{{unix.RLIMIT_CORE, eperm}}, rest: allow},
+		"prlimit64": check{arg: 1, mask: all, cases: []one{
+			// Without a new limit it asks.
+			{unix.RLIMIT_CORE, check{arg: 2, mask: all, cases: []one{
+				{0, check{arg: 2, high: true, mask: all, cases: []one{{0, allow}}, rest: eperm}},
+			}, rest: eperm}},
 		}, rest: allow},
 
 		// Ask and do nothing. READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE and the like
@@ -205,4 +219,8 @@ const (
 		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
 	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR of linux/fs.h, _IOW('X', 32, struct fsxattr)
+
+	// BTRFS_IOC_SNAP_CREATE, BTRFS_IOC_SUBVOL_CREATE and their V2 of linux/btrfs.h.
+	btrfsSnapshot, btrfsSnapshot2   = 0x50009401, 0x50009417
+	btrfsSubvolume, btrfsSubvolume2 = 0x5000940e, 0x50009418
 )
