@@ -41,6 +41,15 @@ Host workload Pid1 1
 	}
 }
 
+// A limit of 0 lets the kernel run a core_pattern that is a program, as root and on
+// the host; 1 does not, and the workload cannot put 0 back.
+func TestNoProgramOfTheHostsDumpsAWorkload(t *testing.T) {
+	e := start(t, newHost(t), spec(t, "core")).Exit()
+	if string(e.Stdout) != "1 1\n" || !strings.Contains(string(e.Stderr), syscall.EPERM.Error()) {
+		t.Errorf("stdout %q, stderr %q", e.Stdout, e.Stderr)
+	}
+}
+
 func TestEnvironmentIsExact(t *testing.T) {
 	s := spec(t, "environment")
 	s.Env = []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}

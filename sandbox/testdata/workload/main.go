@@ -27,6 +27,7 @@ var behaviours = map[string]func(args []string) error{
 	"write":       write,
 	"open":        openDevice,
 	"exit":        func(args []string) error { os.Exit(number(args[0])); return nil },
+	"core":        core,
 	"signal":      func(args []string) error { return syscall.Kill(os.Getpid(), syscall.Signal(number(args[0]))) },
 	"sleep":       sleep,
 	"handle":      handle,
@@ -97,6 +98,16 @@ func descriptors([]string) error {
 		say(e.Name())
 	}
 	return err
+}
+
+// core prints the limit of core files and tries to lower it.
+func core([]string) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_CORE, &limit); err != nil {
+		return err
+	}
+	say(fmt.Sprint(limit.Cur, " ", limit.Max))
+	return syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
 }
 
 func list(args []string) error {
