@@ -128,7 +128,7 @@ func (l *launcher) judge(asked *ipc.Start) (*job, error) {
 		activity: asked.Activity,
 		ask:      ask,
 		ready:    time.Now().Add(left),
-		life:     time.Duration(min(input.MaxSec, p.MaxSec)) * second,
+		life:     time.Duration(input.MaxSec) * second, // within the policy's: Admit
 		open:     func() (*order, error) { return l.trainFit(asked.Activity, input, free.DiskTotal) },
 		stop:     make(chan ipc.Reason, 1),
 		policy:   sum,
@@ -162,12 +162,12 @@ func (j *job) live(s *session, events chan<- event) {
 		events <- event{job: j, err: err}
 		return
 	}
-	events <- event{job: j, started: true, group: filepath.Base(w.Group()), pidfd: duplicate(w.PidFD())}
-	// A stage for the next start, while this one works.
-	s.host.Park(s.ctx)
-
 	timer := time.NewTimer(j.life)
 	defer timer.Stop()
+	events <- event{job: j, started: true, group: filepath.Base(w.Group()), pidfd: duplicate(w.PidFD())}
+	// A stage for the next start, while this one works. A start that finds none makes
+	// its own, and says what is wrong.
+	s.tasks.Go(func() { s.host.Park(s.ctx) })
 	var reason ipc.Reason
 	select {
 	case <-w.Done():
@@ -240,10 +240,8 @@ func outcome(activity string, reason ipc.Reason, exit sandbox.Exit) *ipc.Ended {
 		ended.Code, ended.Message = ipc.Capacity, "out of memory: it needed more than it was admitted with"
 	case exit.Cause == sandbox.Disk:
 		ended.Code, ended.Message = ipc.Capacity, "out of disk: "+exit.Reason
-	case reason != "":
+	case reason != "" && exit.Cause == sandbox.Stopped: // else it was over before
 		ended.State, ended.Reason = ipc.Stopped, reason
-	case exit.Reason != "":
-		ended.Code, ended.Message = ipc.StartFailed, exit.Reason
 	case exit.Cause == sandbox.Exited && exit.Signal == 0 && policy.TrainFitDone(exit.Code):
 		ended.State, ended.Reason = ipc.Stopped, ipc.Done
 	case exit.Signal != 0:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
+	"github.com/hanzoai/link/sandbox"
 	"golang.org/x/sys/unix"
 )
 
@@ -115,6 +117,60 @@ func TestAttempt79OutliveMaxSec(t *testing.T) {
 	a.started(a.ask(s), s)
 	if e := a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Max {
 		t.Errorf("ended as %+v", e)
+	}
+}
+
+// The stage for the next start is made beside the work, and holds up nothing of it.
+func TestStageThatHangsKeepsNoWorkFromItsStop(t *testing.T) {
+	compiler, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("there is no compiler here to build a stage that hangs")
+	}
+	r := newRig(t)
+	stage := filepath.Join(r.Lib, "hanzo-stage")
+	r.must(os.Remove(stage))
+	build := exec.Command(compiler, "build", "-o", stage, "./testdata/stage")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r.pin()
+	a := r.serve().connect().offered()
+	hang := stage + ".hang"
+	a.must(os.WriteFile(hang, nil, 0o644))
+	s := a.start("sleep", 0)
+	a.running(s)
+	groups := func() int {
+		all, _ := filepath.Glob(filepath.Join(a.Group, workName, "*/cgroup.procs"))
+		return len(all)
+	}
+	a.until("the next stage is begun", func() bool { return groups() == 2 })
+	a.stop(s, ipc.Cancel)
+	if e := a.ended(s); e.Reason != ipc.Cancel {
+		t.Errorf("ended as %+v", e)
+	}
+	if groups() != 1 {
+		t.Error("the work was stopped only when the stage had been given up")
+	}
+}
+
+// Who asks too late for the end of what is over already is told how that ended.
+func TestOutcomeOfAStopThatCameTooLate(t *testing.T) {
+	for _, tt := range []struct {
+		exit   sandbox.Exit
+		state  ipc.State
+		reason ipc.Reason
+		code   ipc.Code
+	}{
+		{sandbox.Exit{Cause: sandbox.Stopped, Code: 130}, ipc.Stopped, ipc.Cancel, ""},
+		{sandbox.Exit{Cause: sandbox.Exited}, ipc.Stopped, ipc.Done, ""},
+		{sandbox.Exit{Cause: sandbox.Exited, Code: 2}, ipc.Failed, "", ipc.Crash},
+		{sandbox.Exit{Cause: sandbox.OOM, Code: -1}, ipc.Failed, "", ipc.Capacity},
+	} {
+		e := outcome("act_1", ipc.Cancel, tt.exit)
+		if e.State != tt.state || e.Reason != tt.reason || e.Code != tt.code {
+			t.Errorf("%+v is %+v", tt.exit, e)
+		}
 	}
 }
 
