@@ -112,8 +112,9 @@ const (
 	// maxMalformed is how many malformed packets a connection may bring: an agent that
 	// works sends none, and one of another version must not go on for ever.
 	maxMalformed = 100
-	// replyLimit is how long a reply may wait for room in the agent's socket. With
-	// all else that the loop does it keeps a change of policy within 5 s.
+	// replyLimit is how long a reply may wait for room in the agent's socket: the
+	// longest that the loop is away from a change of policy, which the watch tells
+	// within 2 s and which begins to stop work within 5 s.
 	replyLimit = 2 * time.Second
 	// startLimit is how long building a sandbox may take. It takes milliseconds; a
 	// first hash of the binary can take a second.
@@ -219,6 +220,15 @@ func (l *launcher) run(parent context.Context) error {
 	l.Log.Info("ready", "socket", l.Listener.Addr().String())
 	l.Notify("READY=1")
 	for {
+		// What the owner changed goes before whatever an agent can bring, one that
+		// takes each reply at the last moment too.
+		select {
+		case r := <-l.policies:
+			l.apply(r)
+		case <-recheck.C:
+			l.recheck()
+		default:
+		}
 		var requests <-chan incoming
 		var lost <-chan struct{}
 		if l.session != nil {
@@ -468,6 +478,9 @@ func (l *launcher) enforce() {
 		return
 	}
 	p, sum, broken := policy.Load(l.Policy)
+	if broken != nil && l.told != [32]byte{} {
+		return // in the middle of a change, of which the watch tells when it stands
+	}
 	var held policy.Held
 	for _, j := range l.jobs {
 		err := broken

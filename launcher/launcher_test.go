@@ -3,9 +3,12 @@
 package launcher
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -223,6 +226,59 @@ func TestPolicyChangeStopsWork(t *testing.T) {
 			t.Errorf("ended as %+v", e)
 		}
 	})
+}
+
+// A start or a look while the owner's editor writes finds half a file. It is the
+// watch that says when that is what the owner means.
+func TestPolicyHalfWrittenStopsNothing(t *testing.T) {
+	r := newRig(t)
+	_, sum, err := policy.Load(r.Policy)
+	r.must(err, os.WriteFile(r.Policy, []byte(`{"kinds":`), 0o644))
+	j := &job{stop: make(chan ipc.Reason, 1)} // which an earlier policy admitted
+	l := &launcher{Config: r.Config, told: sum, jobs: []*job{j}}
+	l.recheck()
+	if j.ending {
+		t.Error("work was stopped")
+	}
+	l.apply(reading{err: errors.New("half a file")})
+	if !j.ending || <-j.stop != ipc.Policy {
+		t.Error("work goes on under a policy that stays broken")
+	}
+}
+
+// An agent that asks without end does not keep the owner waiting.
+func TestPolicyGoesBeforeTheAgent(t *testing.T) {
+	for range 10 { // the order of a select is random
+		r := newRig(t)
+		r.must(os.Remove(r.Policy))
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		r.must(err)
+		defer unix.Close(pair[1])
+		f := os.NewFile(uintptr(pair[0]), "connection")
+		conn, err := net.FileConn(f)
+		r.must(err, f.Close())
+		peer, err := ipc.PeerOf(conn.(*net.UnixConn))
+		r.must(err)
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := make(chan incoming)
+		s := &session{conn: ipc.NewConn(conn.(*net.UnixConn)), peer: peer, ctx: ctx, cancel: cancel, requests: asked}
+		l := &launcher{
+			Config: r.Config, quiet: newQuiet(r.Config.Log), session: s,
+			conns: make(chan *net.UnixConn), policies: make(chan reading, 1), events: make(chan event),
+		}
+		l.Notify = func(string) {}
+		l.policies <- reading{err: errors.New("the owner's word")}
+		run, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- l.run(run) }()
+		asked <- incoming{request: ipc.Request{Stop: &ipc.Stop{Activity: "act_1", Reason: ipc.Cancel}}}
+		stop()
+		r.must(<-ended)
+		log := r.log.String()
+		if word, answer := strings.Index(log, "the owner's word"), strings.Index(log, "no such activity"); word < 0 || word > answer {
+			t.Errorf("the agent's packet went first:\n%s", log)
+		}
+	}
 }
 
 // When there is room for fewer, the newest go.
