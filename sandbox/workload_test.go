@@ -50,6 +50,20 @@ func TestNoProgramOfTheHostsDumpsAWorkload(t *testing.T) {
 	}
 }
 
+func TestUmaskOfTheHostDoesNotMatter(t *testing.T) {
+	h := newHost(t)
+	defer unix.Umask(unix.Umask(0o077))
+	s := spec(t, "read", "/in/deep/file")
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "file"), []byte("given\n"), 0o600), os.Chmod(filepath.Join(dir, "file"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	s.Mounts = []Mount{{Source: open(t, filepath.Join(dir, "file")), Target: "/in/deep/file"}}
+	if got := output(t, h, s); got != "given\n" {
+		t.Errorf("it read %q", got)
+	}
+}
+
 func TestEnvironmentIsExact(t *testing.T) {
 	s := spec(t, "environment")
 	s.Env = []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}

@@ -110,7 +110,7 @@ func confine(user int, o Order) error {
 		return err
 	}
 	if err := filter.Install(filter.Profile{Inet: o.Inet}); err != nil {
-		return fmt.Errorf("seccomp: %w", err)
+		return err
 	}
 	// Nothing of ours passes the exec; descriptors 0, 1 and 2 do.
 	if err := unix.CloseRange(ControlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {

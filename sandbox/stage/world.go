@@ -47,6 +47,8 @@ var (
 // prepare builds what every workload has, makes it the root, and leaves the host's
 // file systems. Only what an order brings is missing afterwards.
 func prepare(user int) error {
+	// What is made here the workload shall pass and read, whatever the host's umask.
+	unix.Umask(0o022)
 	// The first to go when the host is short of memory: rather this than it.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0); err != nil {
 		return err
