@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/spool/canon"
@@ -29,6 +30,10 @@ const ManifestName = "manifest.json"
 type Manifest struct {
 	Binaries map[string]string `json:"binaries"`
 }
+
+// settled is for how long a file must not have changed for its times to tell of the
+// next change: more than the longest tick, which is 10 ms.
+const settled = time.Second
 
 // maxManifest bounds the file in bytes; a release has a handful of binaries.
 const maxManifest = 64 << 10
@@ -62,7 +67,9 @@ var errIntegrity = errors.New("not the pinned binary")
 // binaries opens what the manifest pins. It keeps the sum of each file that it
 // hashed, so that a start does not read a binary of many megabytes: the file is
 // known by its inode, size and times, as the kernel tells them of the open
-// descriptor. Only root can write it, and no write leaves its change time.
+// descriptor. Only root can write it, and no write leaves its change time, but for
+// two within one tick of the kernel's clock; so a file that has just changed is
+// hashed at every look.
 type binaries struct {
 	dir string
 
@@ -141,10 +148,12 @@ func (b *binaries) sum(name, path string, f *os.File) (string, error) {
 		return "", fmt.Errorf("%s changed while it was read: an installation is under way; start again after it", path)
 	}
 	sum := hex.EncodeToString(h.Sum(nil))
-	if b.sums == nil {
-		b.sums = make(map[string]hashed)
+	if time.Since(time.Unix(before.ctime.Unix())) > settled {
+		if b.sums == nil {
+			b.sums = make(map[string]hashed)
+		}
+		b.sums[name] = hashed{before, sum}
 	}
-	b.sums[name] = hashed{before, sum}
 	return sum, nil
 }
 
