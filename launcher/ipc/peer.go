@@ -48,7 +48,7 @@ func peerOf(socket int) (Peer, error) {
 	// should it have died since, the number may be another process's, which then
 	// has to pass the same checks.
 	fd, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-	if errors.Is(err, unix.ENOPROTOOPT) || errors.Is(err, unix.EINVAL) {
+	if errors.Is(err, unix.ENOPROTOOPT) {
 		fd, err = unix.PidfdOpen(int(cred.Pid), 0)
 	}
 	if err != nil {
