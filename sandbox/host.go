@@ -3,9 +3,11 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -23,7 +25,7 @@ import (
 // Config is where workloads are made.
 type Config struct {
 	Group string       // a control group's directory, root's own; each workload gets a child
-	Run   string       // a directory of root's; each workload gets its run directory in it
+	Run   string       // a directory of root's, no link in its path; each workload gets its run directory in it
 	Stage *os.File     // the hanzo-stage binary, open for reading; New keeps a copy
 	User  uint32       // uid and gid of every workload, never 0
 	Log   *slog.Logger // nil discards
@@ -34,6 +36,7 @@ type Host struct {
 	cfg Config
 	log *slog.Logger
 
+	run   *os.File      // Config.Run
 	stage *os.File      // the binary, on a descriptor that a child can be given no file in place of
 	base  *ebpf.Program // the device program of a workload without devices of its own
 
@@ -44,20 +47,26 @@ type Host struct {
 
 // New checks what it is given and loads a device program, without which no workload
 // starts. It changes nothing; Close ends it.
-func New(cfg Config) (*Host, error) {
+func New(cfg Config) (_ *Host, err error) {
 	if cfg.Stage == nil {
 		return nil, errors.New("sandbox: no stage binary")
 	}
 	if cfg.User == 0 {
 		return nil, errors.New("sandbox: workloads cannot run as root")
 	}
-	for _, dir := range []string{cfg.Group, cfg.Run} {
-		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !filepath.IsAbs(dir) {
-			return nil, fmt.Errorf("sandbox: %q is not an absolute path of a directory", dir)
-		}
+	if info, err := os.Lstat(cfg.Group); err != nil || !info.IsDir() || !filepath.IsAbs(cfg.Group) {
+		return nil, fmt.Errorf("sandbox: %q is not an absolute path of a directory", cfg.Group)
 	}
-	base, err := deviceProgram(nil)
-	if err != nil {
+	h := &Host{cfg: cfg, log: cfg.Log, next: 1}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			h.Close()
+		}
+	}()
+	if h.run, err = openRuns(cfg.Run); err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	// A child puts its own descriptors, from 0 on, in place before it looks for
@@ -65,14 +74,33 @@ func New(cfg Config) (*Host, error) {
 	const above = 64
 	fd, err := unix.FcntlInt(cfg.Stage.Fd(), unix.F_DUPFD_CLOEXEC, above)
 	if err != nil {
-		base.Close()
 		return nil, fmt.Errorf("sandbox: keep the stage binary: %w", err)
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, stage: os.NewFile(uintptr(fd), cfg.Stage.Name()), base: base, next: 1}
-	if h.log == nil {
-		h.log = slog.New(slog.DiscardHandler)
+	h.stage = os.NewFile(uintptr(fd), cfg.Stage.Name())
+	if h.base, err = deviceProgram(nil); err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	return h, nil
+}
+
+// openRuns opens the directory of run directories, in which root makes and removes
+// whatever a caller of Start names. It is opened once, for others may be able to put
+// something else at its path.
+func openRuns(path string) (*os.File, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	dir := os.NewFile(uintptr(fd), path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || !filepath.IsAbs(path) || st.Uid != 0 || st.Mode&0o022 != 0 {
+		dir.Close()
+		return nil, fmt.Errorf("%q must be an absolute path of a directory that only root can write to", path)
+	}
+	return dir, nil
 }
 
 // Sweep kills and removes what an earlier life left: every control group that a
@@ -90,15 +118,11 @@ func (h *Host) Sweep() error {
 		h.log.Info("killing what an earlier launcher left", "group", e.Name())
 		errs = append(errs, g.kill(), g.remove())
 	}
-	dir, err := os.Open(h.cfg.Run)
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	errs = append(errs, err)
+	_, err = h.run.Seek(0, io.SeekStart)
+	names, readErr := h.run.Readdirnames(-1)
+	errs = append(errs, err, readErr)
 	for _, name := range names {
-		errs = append(errs, removeTree(int(dir.Fd()), name))
+		errs = append(errs, removeTree(int(h.run.Fd()), name))
 	}
 	return errors.Join(errs...)
 }
@@ -119,19 +143,18 @@ func (h *Host) Park(ctx context.Context) error {
 	return nil
 }
 
-// Close discards the parked stage; nothing can be started afterwards. Workloads that
-// run are the caller's to stop.
+// Close discards the parked stage. It comes after everything else: no Start and no
+// Park is under way, and every workload is done.
 func (h *Host) Close() error {
-	defer h.base.Close()
-	defer h.stage.Close()
-	h.mu.Lock()
-	p := h.parked
-	h.parked = nil
-	h.mu.Unlock()
-	if p == nil {
-		return nil
+	var err error
+	if h.parked != nil {
+		err = h.parked.discard()
+		h.parked = nil
 	}
-	return p.discard()
+	h.base.Close()
+	h.stage.Close()
+	h.run.Close()
+	return err
 }
 
 // take is the parked stage, or a new one.
@@ -160,8 +183,8 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	w := &Workload{spec: spec, process: p, root: h.cfg.Run, log: h.log.With("activity", spec.ID)}
-	if err := w.start(ctx, h); err != nil {
+	w := &Workload{host: h, spec: spec, process: p, log: h.log.With("activity", spec.ID)}
+	if err := w.start(ctx); err != nil {
 		err = errors.Join(fmt.Errorf("sandbox: %w", err), p.discard())
 		return nil, errors.Join(err, w.removeRun())
 	}
@@ -170,14 +193,14 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) {
 }
 
 // start furnishes the stage and has it execute the program.
-func (w *Workload) start(ctx context.Context, h *Host) error {
-	if err := w.makeRun(h.cfg.User); err != nil {
+func (w *Workload) start(ctx context.Context) error {
+	if err := w.makeRun(); err != nil {
 		return err
 	}
 	if err := w.group.limit(w.spec.Limits); err != nil {
 		return err
 	}
-	program := h.base
+	program := w.host.base
 	if len(w.spec.Devices) > 0 {
 		var err error
 		if program, err = deviceProgram(w.spec.Devices); err != nil {
@@ -205,21 +228,17 @@ func (w *Workload) start(ctx context.Context, h *Host) error {
 
 // makeRun makes the run directory, which must not exist: a run directory that an
 // earlier workload left is Sweep's to remove.
-func (w *Workload) makeRun(user uint32) error {
-	parent, err := unix.Open(w.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: w.root, Err: err}
-	}
-	defer unix.Close(parent)
-	if err := unix.Mkdirat(parent, w.spec.ID, 0o700); err != nil {
+func (w *Workload) makeRun() error {
+	runs, user := int(w.host.run.Fd()), int(w.host.cfg.User)
+	if err := unix.Mkdirat(runs, w.spec.ID, 0o700); err != nil {
 		return &os.PathError{Op: "mkdir", Path: w.Run(), Err: err}
 	}
-	fd, err := unix.Openat(parent, w.spec.ID, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	dir, err := openDir(runs, w.spec.ID)
 	if err != nil {
-		return errors.Join(&os.PathError{Op: "open", Path: w.Run(), Err: err}, unix.Unlinkat(parent, w.spec.ID, unix.AT_REMOVEDIR))
+		return errors.Join(err, rmdir(runs, w.spec.ID))
 	}
-	w.dir = os.NewFile(uintptr(fd), w.Run())
-	if err := unix.Fchown(fd, int(user), int(user)); err != nil {
+	w.dir = dir
+	if err := unix.Fchown(int(dir.Fd()), user, user); err != nil {
 		return &os.PathError{Op: "chown", Path: w.Run(), Err: err}
 	}
 	return nil
@@ -251,7 +270,7 @@ func (w *Workload) order() (stage.Order, []*os.File, error) {
 		WholeProc: s.WholeProc, Inet: s.Inet,
 	}
 	if o.Shm == 0 {
-		o.Shm = cmpOr(s.Limits.Memory/4, 64<<20)
+		o.Shm = cmp.Or(s.Limits.Memory/4, 64<<20)
 	}
 	for _, g := range s.Groups {
 		o.Groups = append(o.Groups, int(g))
@@ -351,13 +370,6 @@ func closeAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()
 	}
-}
-
-func cmpOr(n, otherwise int64) int64 {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
 
 // gone reports whether err says that a thing is not there any more.

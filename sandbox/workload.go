@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ import (
 // Workload is one running Spec. Its methods may be called by several goroutines.
 type Workload struct {
 	*process
+	host *Host
 	spec Spec
-	root string   // the directory of run directories
 	dir  *os.File // the run directory
 	log  *slog.Logger
 
@@ -54,7 +55,7 @@ func (w *Workload) Exit() Exit {
 func (w *Workload) Group() string { return w.group.path }
 
 // Run is the path of the run directory, the same inside and outside.
-func (w *Workload) Run() string { return filepath.Join(w.root, w.spec.ID) }
+func (w *Workload) Run() string { return filepath.Join(w.host.cfg.Run, w.spec.ID) }
 
 // PidFD refers to the sandbox's pid 1, which ends last. It is the Workload's and
 // valid until Done is closed.
@@ -63,7 +64,7 @@ func (w *Workload) PidFD() *os.File { return w.pidfd }
 // begin starts the goroutines that a running workload has; end awaits them.
 func (w *Workload) begin() {
 	w.done = make(chan struct{})
-	keep := cmpOr(w.spec.Limits.Output, 1<<20)
+	keep := cmp.Or(w.spec.Limits.Output, 1<<20)
 	var streams [2]capture
 	var reading sync.WaitGroup
 	for i := range streams {
@@ -78,11 +79,16 @@ func (w *Workload) begin() {
 		w.exit = w.wait()
 		stopWatching()
 		watching.Wait()
-		reading.Wait() // every writer is dead, so this ends
+		// Every process is dead and so the streams end, unless one was passed on,
+		// through the workload's socket, to a process that lives.
+		for _, f := range w.out {
+			f.SetReadDeadline(time.Now().Add(time.Second))
+		}
+		reading.Wait()
 		w.exit.Stdout, w.exit.Stderr = streams[0].kept, streams[1].kept
 		w.exit.Truncated = streams[0].cut || streams[1].cut
-		w.close()
 		w.err = errors.Join(w.group.remove(), w.removeRun())
+		w.close()
 		if w.err != nil {
 			w.log.Error("not all of a workload could be removed", "err", w.err)
 		}
@@ -116,12 +122,7 @@ func (w *Workload) removeRun() error {
 	}
 	closeAll(w.counted)
 	w.dir.Close()
-	parent, err := os.Open(w.root)
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	return removeTree(int(parent.Fd()), w.spec.ID)
+	return removeTree(int(w.host.run.Fd()), w.spec.ID)
 }
 
 // end marks what ends the workload; the first to do so is the cause.
@@ -212,7 +213,7 @@ func (w *Workload) Socket(ctx context.Context) (*os.File, error) {
 	defer again.Stop()
 	for {
 		f, err := w.openSocket()
-		if !errors.Is(err, unix.ENOENT) {
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, os.ErrClosed) {
 			return f, err
 		}
 		select {
@@ -225,23 +226,35 @@ func (w *Workload) Socket(ctx context.Context) (*os.File, error) {
 	}
 }
 
-func (w *Workload) openSocket() (*os.File, error) {
-	fd, err := unix.Openat2(int(w.dir.Fd()), w.spec.Socket, &unix.OpenHow{
+func (w *Workload) openSocket() (f *os.File, err error) {
+	raw, err := w.dir.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	// Meanwhile it is not closed, and its number not another file's.
+	if raw.Control(func(dir uintptr) { f, err = socketIn(int(dir), w.spec.Socket) }) != nil {
+		return nil, os.ErrClosed
+	}
+	return f, err
+}
+
+func socketIn(dir int, name string) (*os.File, error) {
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: w.spec.Socket, Err: err}
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), w.spec.Socket)
+	f := os.NewFile(uintptr(fd), name)
 	var st, run unix.Stat_t
-	if err := errors.Join(unix.Fstat(fd, &st), unix.Fstat(int(w.dir.Fd()), &run)); err != nil {
+	if err := errors.Join(unix.Fstat(fd, &st), unix.Fstat(dir, &run)); err != nil {
 		f.Close()
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Uid != run.Uid || st.Nlink != 1 {
 		f.Close()
-		return nil, fmt.Errorf("sandbox: %s in the run directory is not a socket of the workload's own", w.spec.Socket)
+		return nil, fmt.Errorf("sandbox: %s in the run directory is not a socket of the workload's own", name)
 	}
 	return f, nil
 }

@@ -177,6 +177,36 @@ func TestRunDirectory(t *testing.T) {
 	}
 }
 
+// The directory of run directories may stand in a directory of somebody else's, who
+// can put a link in its place.
+func TestRunDirectoriesAreWhereTheyWere(t *testing.T) {
+	h := newHost(t)
+	moved, victim := h.cfg.Run+"-moved", t.TempDir()
+	s := spec(t, "echo", "hello")
+	kept := filepath.Join(victim, s.ID)
+	if err := errors.Join(os.Rename(h.cfg.Run, moved), os.Symlink(victim, h.cfg.Run), os.Mkdir(kept, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(t, h, s); got != "hello\n" {
+		t.Errorf("it printed %q", got)
+	}
+	if err := h.Sweep(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error("what a link led to was removed")
+	}
+	if _, err := New(h.cfg); err == nil {
+		t.Error("a link was taken for the directory of run directories")
+	}
+	if err := errors.Join(os.Remove(h.cfg.Run), os.Rename(moved, h.cfg.Run), os.Chown(h.cfg.Run, user, user)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(h.cfg); err == nil {
+		t.Error("a user's directory was taken for the directory of run directories")
+	}
+}
+
 func TestFiles(t *testing.T) {
 	s := spec(t, "read", "/proc/version")
 	s.WholeProc = true
@@ -382,6 +412,38 @@ func TestSocket(t *testing.T) {
 				t.Errorf("a %s was opened as a socket: %v", what, f.Name())
 			}
 		})
+	}
+}
+
+// A workload can pass its output to the other end of its socket. That end then holds
+// a stream open for as long as it likes, and holds nothing else up.
+func TestOutputThatIsPassedOnHoldsNothingUp(t *testing.T) {
+	s := spec(t, "pass", "sock")
+	s.Socket, s.Umask = "sock", 0
+	w := start(t, newHost(t), s)
+	f, err := w.Socket(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() // with the descriptor in it, which nobody has read
+	until(t, "the end of the workload", func() bool {
+		select {
+		case <-w.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	if e := w.Exit(); string(e.Stdout) != "passed\n" || e.Code != 0 {
+		t.Errorf("%+v", e)
+	}
+	if _, err := w.Socket(t.Context()); err == nil || !strings.Contains(err.Error(), "ended") {
+		t.Errorf("the socket of a workload that has ended: %v", err)
 	}
 }
 

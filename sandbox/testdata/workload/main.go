@@ -40,6 +40,7 @@ var behaviours = map[string]func(args []string) error{
 	"fill":        fill,
 	"execute":     execute,
 	"listen":      listen,
+	"pass":        pass,
 	"stand":       stand,
 }
 
@@ -274,6 +275,22 @@ func listen(args []string) error {
 		fmt.Fprintln(c, "hello")
 		c.Close()
 	}
+}
+
+// pass passes its standard output to whoever connects, and ends.
+func pass(args []string) error {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: args[0], Net: "unix"})
+	if err != nil {
+		return err
+	}
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return err
+	}
+	if _, _, err := c.WriteMsgUnix([]byte("x"), syscall.UnixRights(1), nil); err != nil {
+		return err
+	}
+	return say("passed")
 }
 
 // stand puts something other than a socket of its own where one is expected.
