@@ -132,6 +132,7 @@ type launcher struct {
 	binaries binaries
 	quiet    *quiet
 	starts   *bucket
+	packets  *bucket
 	tasks    sync.WaitGroup // every goroutine but the loop and a session's
 
 	// What the loop is told.
@@ -175,6 +176,7 @@ func Run(ctx context.Context, cfg Config) error {
 		binaries: binaries{dir: cfg.Lib},
 		quiet:    newQuiet(cfg.Log),
 		starts:   newBucket(cfg.Starts),
+		packets:  newBucket(requestRate),
 		conns:    make(chan *net.UnixConn),
 		policies: make(chan reading),
 		events:   make(chan event),
@@ -319,7 +321,7 @@ func (l *launcher) connect(conn *net.UnixConn) {
 		// The agent has come back before its end was noticed.
 		l.disconnect()
 	}
-	l.session = newSession(conn, peer)
+	l.session = newSession(conn, peer, l.packets)
 	ready := l.prepare()
 	l.quiet.info("agent connected", "pid", peer.PID, "kinds", ready.Kinds, "reasons", ready.Reasons)
 	l.reply(ipc.Reply{Ready: &ready})

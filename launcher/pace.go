@@ -16,12 +16,13 @@ type Rate struct {
 	Burst int
 }
 
-// The rates that bound what an agent can make the launcher do. None is near what
-// an agent that works needs; each keeps a flood under a few percent of one core.
+// The rates that bound what an agent can make the launcher do, on however many
+// connections. None is near what an agent that works needs; each keeps a flood under
+// half a core, of the dearest packets there are (64 KiB of numbers, 7 ms).
 var (
 	defaultStarts = Rate{Every: time.Second, Burst: 30}            // starts, each of which builds a sandbox
-	requestRate   = Rate{Every: 5 * time.Millisecond, Burst: 200}  // packets of a connection
-	connectRate   = Rate{Every: 100 * time.Millisecond, Burst: 20} // connections, each of which parks a stage
+	requestRate   = Rate{Every: 20 * time.Millisecond, Burst: 200} // packets
+	connectRate   = Rate{Every: 500 * time.Millisecond, Burst: 20} // connections, each of which parks a stage
 	logRate       = Rate{Every: 500 * time.Millisecond, Burst: 50} // lines that an agent causes
 )
 

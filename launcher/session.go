@@ -38,10 +38,10 @@ type incoming struct {
 	err     error
 }
 
-func newSession(conn *net.UnixConn, peer ipc.Peer) *session {
+func newSession(conn *net.UnixConn, peer ipc.Peer, pace *bucket) *session {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &session{conn: ipc.NewConn(conn), peer: peer, ctx: ctx, cancel: cancel, requests: make(chan incoming)}
-	s.tasks.Go(s.read)
+	s.tasks.Go(func() { s.read(pace) })
 	s.tasks.Go(func() {
 		defer cancel()
 		peer.Wait()
@@ -50,9 +50,9 @@ func newSession(conn *net.UnixConn, peer ipc.Peer) *session {
 }
 
 // read reads packets until the connection closes.
-func (s *session) read() {
+func (s *session) read(pace *bucket) {
 	defer s.cancel()
-	for pace := newBucket(requestRate); pace.wait(s.ctx); {
+	for pace.wait(s.ctx) {
 		request, err := s.conn.ReadRequest()
 		if _, malformed := errors.AsType[ipc.Malformed](err); err != nil && !malformed {
 			return
