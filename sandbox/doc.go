@@ -19,8 +19,11 @@
 // follows no link and leaves the run directory's file system never.
 //
 // Limits are the kernel's: memory (no swap; one process over the limit ends them
-// all), processors, processes, devices. Disk use is counted four times a second, so a
-// fast writer can pass its limit by what it writes in that time before it is killed.
+// all), processors, processes, devices. Disk use is counted four times a second, and
+// less often where there is much to count, so a fast writer can pass its limit by what
+// it writes in between before it is killed. What it keeps in open files that have no
+// name any more is not counted at all: what must stay free ([Limits].Free, asked four
+// times a second) is what holds then.
 //
 // # Crashes
 //

@@ -211,8 +211,9 @@ func (g group) pids() ([]int, error) {
 	return pids, nil
 }
 
-// oomKilled reports whether the kernel has killed for the group's memory limit. It
-// is oom_kill that counts: oom also counts allocations that only failed.
+// oomKilled reports whether the kernel has killed in the group because memory ran
+// out, the group's own or, which it does not tell apart, the host's. It is oom_kill
+// that counts: oom also counts allocations that only failed.
 func (g group) oomKilled() bool {
 	b, err := os.ReadFile(filepath.Join(g.path, "memory.events"))
 	if err != nil {

@@ -40,7 +40,7 @@ type Spec struct {
 // nothing in it can be executed unless Exec, be a device or change an identity.
 type Mount struct {
 	Source *os.File
-	Target string // absolute and clean
+	Target string // absolute, clean and in no other Mount
 	Write  bool
 	Exec   bool
 }
@@ -75,7 +75,7 @@ type Cause string
 const (
 	Exited  Cause = "exited"        // its main process ended by itself
 	Stopped Cause = "stopped"       // Stop or Kill
-	OOM     Cause = "out of memory" // over Limits.Memory
+	OOM     Cause = "out of memory" // over Limits.Memory, or the host had none left
 	Disk    Cause = "out of disk"   // over Limits.Disk, or Limits.Free was not kept
 )
 
@@ -102,20 +102,35 @@ func (s *Spec) check() error {
 		return fmt.Errorf("sandbox: the first argument must be the program's file name, not %q", s.Args)
 	case s.Socket != "" && (filepath.Base(s.Socket) != s.Socket || s.Socket == ".."):
 		return fmt.Errorf("sandbox: socket %q is no file name", s.Socket)
+	case min(s.Limits.Memory, s.Limits.Disk, s.Limits.Free, s.Limits.Shm, s.Limits.Output) < 0 || s.Limits.CPUs < 0 || s.Limits.Pids < 0:
+		return fmt.Errorf("sandbox: a limit is negative: %+v", s.Limits)
 	}
+	var targets []string
 	for _, m := range s.Mounts {
 		if m.Source == nil || !absolute(m.Target) {
 			return fmt.Errorf("sandbox: mount at %q: want an open source and an absolute, clean path", m.Target)
 		}
+		targets = append(targets, m.Target)
 	}
 	for _, f := range s.Files {
 		if !absolute(f.Target) {
 			return fmt.Errorf("sandbox: file at %q: want an absolute, clean path", f.Target)
 		}
+		targets = append(targets, f.Target)
 	}
 	for _, d := range s.Devices {
 		if !absolute(d.Path) || !strings.HasPrefix(d.Path, "/dev/") {
 			return fmt.Errorf("sandbox: device %q is not beneath /dev", d.Path)
+		}
+		targets = append(targets, d.Path)
+	}
+	// What is in a mount is whoever's it is: a link there would lead the next one
+	// elsewhere.
+	for _, m := range s.Mounts {
+		for _, target := range targets {
+			if strings.HasPrefix(target, m.Target+"/") {
+				return fmt.Errorf("sandbox: %s lies in the mount at %s", target, m.Target)
+			}
 		}
 	}
 	return nil
