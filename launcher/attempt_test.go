@@ -5,12 +5,14 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
@@ -475,6 +477,82 @@ func TestAttempt96FloodOfConnections(t *testing.T) {
 		t.Errorf("%d descriptors before, %d after", before, after)
 	}
 	a.ended(a.start("exit", 0))
+}
+
+// Thousands of connections, hundreds of which were served and dozens had work, leave
+// no descriptor, goroutine, memory or control group.
+func TestAttempt96ThousandsOfConnectionsLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("connects two thousand times")
+	}
+	paced := connectRate
+	t.Cleanup(func() { connectRate = paced }) // after the launcher has ended
+	connectRate = Rate{Every: 1, Burst: 1 << 20}
+	r := newRig(t, func(c *Config) { c.Starts = Rate{Every: 1, Burst: 1 << 20} }).serve()
+	a := r.puppet(stranger{agentUser, "agent", 0})
+	type counts struct{ files, goroutines, groups, heap int }
+	count := func() (c counts) {
+		files, err := os.ReadDir("/proc/self/fd")
+		r.must(err)
+		groups, err := filepath.Glob(filepath.Join(r.Group, workName, "*/cgroup.procs"))
+		r.must(err)
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return counts{len(files), runtime.NumGoroutine(), len(groups), int(m.HeapAlloc)}
+	}
+	said := func(conn *net.UnixConn) ipc.Reply {
+		r.must(conn.SetDeadline(time.Now().Add(patience)))
+		reply, files, err := ipc.NewConn(conn).ReadReply()
+		r.must(err)
+		for _, f := range files {
+			f.Close()
+		}
+		return reply
+	}
+	// served connects, starts work where it is due, and closes.
+	served := func(work bool) {
+		conn := a.dialed()
+		defer func() { conn.Close() }()
+		// The launcher is this process, and a stage that it is about to execute has
+		// the last connection open for a moment more.
+		for said(conn).Ready == nil {
+			conn.Close()
+			conn = a.dialed()
+		}
+		if !work {
+			return
+		}
+		r.must(ipc.NewConn(conn).WriteRequest(ipc.Request{Start: r.envelope(r.input("sleep", 0))}))
+		if reply := said(conn); reply.Started == nil {
+			t.Fatalf("%+v", reply.Refused)
+		}
+	}
+	served(true)
+	r.until("the first session is over", func() bool { return count().groups == 0 })
+	before := count()
+	for i := range 200 {
+		served(i%10 == 0)
+	}
+	r.until("the last session is over", func() bool { return count().groups == 0 })
+	first := r.connect().offered() // takes the place
+	for range 2000 {
+		conn := a.dialed()
+		if said(conn).Refused == nil {
+			t.Fatal("two agents at a time")
+		}
+		conn.Close()
+	}
+	first.end()
+	first.raw.Close()
+	var after counts
+	r.until("nothing more is held than at first", func() bool {
+		after = count()
+		return after.files <= before.files && after.goroutines <= before.goroutines && after.groups == 0
+	})
+	if after.heap > before.heap+1<<20 {
+		t.Errorf("%+v before, %+v after", before, after)
+	}
 }
 
 // An agent that asks and does not read fills its own socket, and loses its work.

@@ -324,8 +324,16 @@ func (r *rig) connectAs(s stranger) *agent {
 	return a
 }
 
-// dial has the puppet connect and hand the connection over.
+// dial has the puppet connect, for the test to hold until its end.
 func (a *agent) dial() {
+	a.Helper()
+	a.raw = a.dialed()
+	a.conn = ipc.NewConn(a.raw)
+	a.Cleanup(func() { a.raw.Close() })
+}
+
+// dialed has the puppet connect and hand the connection over.
+func (a *agent) dialed() *net.UnixConn {
 	a.Helper()
 	a.send(deed{Do: "connect", Path: a.Listener.Addr().String()})
 	var answer [64]byte
@@ -343,9 +351,7 @@ func (a *agent) dial() {
 	defer f.Close()
 	conn, err := net.FileConn(f)
 	a.must(err)
-	a.raw = conn.(*net.UnixConn)
-	a.conn = ipc.NewConn(a.raw)
-	a.Cleanup(func() { a.raw.Close() })
+	return conn.(*net.UnixConn)
 }
 
 // puppet starts a process that does what it is told.
