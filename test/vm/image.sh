@@ -200,6 +200,7 @@ cat >"$ROOT/usr/local/sbin/payload" <<'FILE'
 # /run/results as a tar.
 mkdir -p /run/payload /run/results
 stty -F /dev/ttyS1 raw -echo
+echo 'machine: started' >/dev/ttyS1
 mount -o ro /dev/vdb /run/payload
 /run/payload/run </dev/null >/dev/ttyS1 2>&1
 echo $? >/run/results/status

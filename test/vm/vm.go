@@ -20,6 +20,7 @@ package vm
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -110,7 +111,24 @@ var ErrNoResults = errors.New("the machine gave no results")
 // Boot runs a machine to its end and returns run's exit status. Beside what run
 // left, Results holds the machine's console, its journal and run's status. When
 // ctx ends first, so does the machine, with ErrNoResults.
+//
+// On a busy host a boot now and then hangs in the kernel's first second, of
+// the emulator's making. A machine that says nothing for two minutes is ended and
+// another one booted, three times at most; what run does happens once.
 func (image Image) Boot(ctx context.Context, b Boot) (status int, err error) {
+	for range 3 {
+		status, err = image.boot(ctx, b)
+		if !errors.Is(err, errSilent) {
+			break
+		}
+	}
+	return status, err
+}
+
+// errSilent says that a machine did not come to its payload.
+var errSilent = errors.New("it did not start within two minutes")
+
+func (image Image) boot(ctx context.Context, b Boot) (status int, err error) {
 	if err := os.MkdirAll(b.Results, 0o755); err != nil {
 		return 0, err
 	}
@@ -136,7 +154,7 @@ func (image Image) Boot(ctx context.Context, b Boot) (status int, err error) {
 	console := filepath.Join(b.Results, "console")
 	args := []string{
 		"-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max",
-		"-smp", strconv.Itoa(orElse(b.CPUs, 2)), "-m", strconv.Itoa(orElse(b.Memory, 1024)),
+		"-smp", strconv.Itoa(cmp.Or(b.CPUs, 2)), "-m", strconv.Itoa(cmp.Or(b.Memory, 1024)),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "file:" + console, "-serial", "stdio",
 		"-kernel", filepath.Join(string(image), "vmlinuz"), "-initrd", filepath.Join(string(image), "initrd.img"),
@@ -146,9 +164,13 @@ func (image Image) Boot(ctx context.Context, b Boot) (status int, err error) {
 		id := "disk" + strconv.Itoa(len(args))
 		args = append(args, "-drive", "if=none,id="+id+",file="+d[0]+",format=raw,cache=unsafe,"+d[1], "-device", "virtio-blk-pci,drive="+id)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(2*time.Minute, func() { cancel(errSilent) })
+	defer silent.Stop()
 	var complaint bytes.Buffer
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
-	cmd.Stdout, cmd.Stderr = b.Output, &complaint
+	cmd.Stdout, cmd.Stderr = listener{b.Output, func() { silent.Stop() }}, &complaint
 	endsWithUs(cmd)
 	ran := cmd.Run()
 	if err := unpack(results, b.Results); err != nil {
@@ -160,6 +182,17 @@ func (image Image) Boot(ctx context.Context, b Boot) (status int, err error) {
 		return 0, fmt.Errorf("%w: %w\n%s%s", ErrNoResults, errors.Join(context.Cause(ctx), ran), complaint.String(), tail[max(0, len(tail)-4096):])
 	}
 	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// A listener passes writes on and calls heard at each of them.
+type listener struct {
+	io.Writer
+	heard func()
+}
+
+func (w listener) Write(p []byte) (int, error) {
+	w.heard()
+	return w.Writer.Write(p)
 }
 
 // kernelArgs is the kernel's command line: a console, the security modules that
@@ -239,11 +272,4 @@ func endsWithUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
-}
-
-func orElse(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
