@@ -158,6 +158,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
+	defer cfg.Listener.Close()
 	if cfg.Controllers == nil {
 		cfg.Controllers = []string{"cpu", "memory", "pids"}
 	}
