@@ -69,6 +69,8 @@ func run() error {
 	if err := shed(); err != nil {
 		return err
 	}
+	// Decoding the first order costs 0.25 ms and any other 0.05 ms; nobody waits yet.
+	json.Unmarshal([]byte(`{"Args":[""],"Mounts":[{}]}`), new(Order))
 	if err := report(Report{Parked: true}); err != nil {
 		return err
 	}
