@@ -4,6 +4,7 @@ package attempt
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,8 @@ func TestArgumentsSayTheProfile(t *testing.T) {
 		if args[0] != Argument || args[1] != "list" {
 			t.Fatalf("%v does not run the list", args)
 		}
-		got, err := profile(args[2:])
+		var got Profile
+		err := json.Unmarshal([]byte(args[2]), &got)
 		if err != nil || !reflect.DeepEqual(got, p) {
 			t.Errorf("%+v came back as %+v, %v", p, got, err)
 		}
@@ -113,8 +115,9 @@ func TestWithoutASandboxAttemptsSucceed(t *testing.T) {
 			gave = append(gave, r.Number)
 		}
 	}
+	t.Logf("gave way: %v", gave)
 	// Those of which the kernel lets any user have a part.
-	for _, number := range []int{2, 7, 9, 11, 22, 27, 29, 30, 31, 34, 39, 42, 55, 58, 68, 72} {
+	for _, number := range []int{2, 7, 9, 11, 22, 27, 29, 30, 31, 34, 39, 42, 55, 58, 68, 72, 74} {
 		if !slices.Contains(gave, number) {
 			t.Errorf("attempt %d held where there is no sandbox: %+v", number, results[slices.IndexFunc(results, func(r Result) bool { return r.Number == number })])
 		}

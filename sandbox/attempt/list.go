@@ -5,14 +5,12 @@ package attempt
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"unsafe"
 
@@ -44,47 +42,11 @@ func Listed() []Result {
 // Arguments is the command line, after the program's name, that makes the
 // attempts with p's expectations.
 func (p Profile) Arguments() []string {
-	args := []string{Argument, "list",
-		"-inet=" + strconv.FormatBool(p.Inet), "-whole-proc=" + strconv.FormatBool(p.WholeProc),
-		"-run", p.Run, "-shm", strconv.FormatInt(p.Shm, 10),
-		"-port", strconv.Itoa(p.Port), "-abstract", p.Abstract}
-	for flag, values := range p.lists() {
-		for _, v := range *values {
-			args = append(args, "-"+flag, v)
-		}
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // a Profile is strings and numbers
 	}
-	return args
-}
-
-// lists are the fields of p that a flag may give more than once.
-func (p *Profile) lists() map[string]*[]string {
-	return map[string]*[]string{
-		"read": &p.Read, "write": &p.Write, "device": &p.Devices, "env": &p.Env, "hidden": &p.Hidden,
-	}
-}
-
-// profile is the inverse of [Profile.Arguments].
-func profile(args []string) (Profile, error) {
-	var p Profile
-	flags := flag.NewFlagSet("list", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.BoolVar(&p.Inet, "inet", false, "")
-	flags.BoolVar(&p.WholeProc, "whole-proc", false, "")
-	flags.StringVar(&p.Run, "run", "", "")
-	flags.Int64Var(&p.Shm, "shm", 0, "")
-	flags.IntVar(&p.Port, "port", 0, "")
-	flags.StringVar(&p.Abstract, "abstract", "", "")
-	for name, values := range p.lists() {
-		flags.Func(name, "", func(v string) error {
-			*values = append(*values, v)
-			return nil
-		})
-	}
-	err := flags.Parse(args)
-	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	return p, err
+	return []string{Argument, "list", string(text)}
 }
 
 // Main is the program that runs inside. The first argument is the mode; what it
@@ -97,19 +59,21 @@ func Main(args []string, w io.Writer) int {
 		fmt.Fprintln(os.Stderr, "this half of the check runs inside the sandbox, as a user without rights; hanzo sandbox check starts it")
 		return 2
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		fmt.Fprintln(os.Stderr, "no mode given")
 		return 2
-	}
-	if args[0] != "list" {
+	case args[0] != "list":
 		return behave(args[0], args[1:], w)
+	case len(args) != 2:
+		fmt.Fprintln(os.Stderr, "list: takes what Profile.Arguments gives")
+		return 2
 	}
-	p, err := profile(args[1:])
-	if err != nil {
+	var p Profile
+	if err := json.Unmarshal([]byte(args[1]), &p); err != nil {
 		fmt.Fprintln(os.Stderr, "list:", err)
 		return 2
 	}
-	// The answers of one thread; a thread that an attempt spoiled is not reused.
 	status := 0
 	for _, e := range efforts() {
 		done := make(chan Result)
@@ -125,7 +89,7 @@ func Main(args []string, w io.Writer) int {
 		}
 		line, err := json.Marshal(r)
 		if err != nil {
-			panic(err) // a Result is five strings and numbers
+			panic(err) // a Result is strings and numbers
 		}
 		fmt.Fprintf(w, "%s\n", line)
 	}
@@ -218,6 +182,12 @@ func answer(err error) string {
 		return errnoName(errno)
 	}
 	return err.Error()
+}
+
+// denied makes a system call in a child of its own, which takes what the call
+// changed with it when it ends, and which must be answered with want.
+func (t *trial) denied(want unix.Errno, what string, number uintptr, args ...uintptr) {
+	t.refused(what, inChild(number, args...), want)
 }
 
 // sys makes a system call on this thread, without the runtime between.

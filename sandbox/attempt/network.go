@@ -5,10 +5,9 @@ package attempt
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
+	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +17,7 @@ import (
 var networkEfforts = []effort{
 	{40, "connect to the host's Unix sockets, abstract ones too", "ECONNREFUSED, ENOENT", unixSockets},
 	{68, "reach the network, the host and its own ports", "loopback only, unreachable", reach},
-	{69, "listen on 0.0.0.0:80 and :8080", "refused, or its own namespace's", listening},
+	{69, "listen on 0.0.0.0:80, :8080 and a port taken on the host", "refused, or its own network's", listening},
 	{70, "multicast and link-local", "unreachable", multicast},
 	{71, "add links and routes, make a tun", "EPERM", links},
 }
@@ -52,13 +51,15 @@ func unixSockets(t *trial) {
 }
 
 func reach(t *trial) {
-	names, err := interfaces()
+	interfaces, err := net.Interfaces()
 	if err != nil {
-		t.held("interfaces: " + answer(err))
-	} else if slices.Equal(names, []string{"lo"}) {
+		t.gaveWay("the interfaces cannot be listed: %v", err)
+	}
+	for _, i := range interfaces {
+		if i.Name != "lo" {
+			t.gaveWay("there is an interface %s", i.Name)
+		}
 		t.held("lo only")
-	} else {
-		t.gaveWay("interfaces: %s", strings.Join(names, " "))
 	}
 	for _, place := range []struct {
 		name    string
@@ -100,6 +101,7 @@ func dial(to unix.Sockaddr, kind int) error {
 	}
 	defer unix.Close(fd)
 	if kind == unix.SOCK_DGRAM {
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
 		return unix.Sendto(fd, []byte{0}, 0, to)
 	}
 	err = unix.Connect(fd, to)
@@ -117,48 +119,17 @@ func dial(to unix.Sockaddr, kind int) error {
 	return asErrno(code)
 }
 
-// interfaces are the names of the network's links, as the kernel lists them.
-func interfaces() ([]string, error) {
-	rib, err := syscall.NetlinkRIB(unix.RTM_GETLINK, unix.AF_UNSPEC)
-	if err != nil {
-		return nil, err
-	}
-	messages, err := syscall.ParseNetlinkMessage(rib)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for i := range messages {
-		if messages[i].Header.Type != unix.RTM_NEWLINK {
-			continue
-		}
-		attrs, err := syscall.ParseNetlinkRouteAttr(&messages[i])
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == unix.IFLA_IFNAME {
-				names = append(names, strings.TrimRight(string(a.Value), "\x00"))
-			}
-		}
-	}
-	return names, nil
-}
-
-// listening binds. That nobody outside sees it follows from reach: the interfaces
-// are another network's. Where a socket cannot be made, or bound, that is better.
+// listening binds. A port that is taken on the host is free in a network of the
+// workload's own.
 func listening(t *trial) {
-	for _, port := range []int{80, 8080} {
+	for _, port := range []int{80, 8080, t.Port} {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err == nil {
 			err = unix.Bind(fd, &unix.SockaddrInet4{Port: port})
-			if err == nil {
-				err = unix.Listen(fd, 1)
-			}
 			unix.Close(fd)
 		}
-		if err == nil {
-			t.held("its own namespace's")
+		if err == nil && port != 0 && t.Port != 0 {
+			t.held("its own network's")
 			continue
 		}
 		t.refused(fmt.Sprintf("port %d", port), err, unix.EAFNOSUPPORT, unix.EACCES, unix.EPERM)
@@ -176,7 +147,7 @@ func multicast(t *trial) {
 		{"a link-local address", &unix.SockaddrInet6{Addr: [16]byte{0xfe, 0x80, 15: 1}, Port: 80, ZoneId: 2}},
 	} {
 		t.refused(place.name, dial(place.address, unix.SOCK_DGRAM),
-			unix.ENETUNREACH, unix.EAFNOSUPPORT, unix.EADDRNOTAVAIL, unix.EACCES, unix.EHOSTUNREACH, unix.ENODEV, unix.EINVAL)
+			unix.ENETUNREACH, unix.EAFNOSUPPORT, unix.EADDRNOTAVAIL, unix.EACCES, unix.EHOSTUNREACH, unix.ENODEV)
 	}
 }
 
@@ -230,14 +201,9 @@ func netlink(kind uint16, body []byte) error {
 	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	reply := make([]byte, os.Getpagesize())
-	n, _, err := unix.Recvfrom(fd, reply, 0)
-	if err != nil {
-		return err
+	reply := make([]byte, 512) // struct nlmsghdr, and the errno with a minus
+	if n, _, err := unix.Recvfrom(fd, reply, 0); err != nil || n < unix.NLMSG_HDRLEN+4 {
+		return fmt.Errorf("an answer of %d bytes (%v)", n, err)
 	}
-	messages, err := syscall.ParseNetlinkMessage(reply[:n])
-	if err != nil || len(messages) == 0 || messages[0].Header.Type != unix.NLMSG_ERROR || len(messages[0].Data) < 4 {
-		return fmt.Errorf("an unreadable answer")
-	}
-	return asErrno(-int(int32(binary.NativeEndian.Uint32(messages[0].Data))))
+	return asErrno(-int(int32(binary.NativeEndian.Uint32(reply[unix.NLMSG_HDRLEN:]))))
 }

@@ -17,43 +17,31 @@ import (
 
 // Other is what the host tells one of two workloads about the other: all that
 // could help to find it. It is sent as one line of JSON to the peer's [Ready]
-// socket, which answers with the lines of what was tried; the peer ends when the
-// connection is closed.
+// socket, which answers with a [Result]; the peer ends when the connection is
+// closed.
 type Other struct {
 	Name string `json:"name"`
 	Run  string `json:"run"`  // its run directory
 	Pids []int  `json:"pids"` // its processes, by the host's numbers
 }
 
-// Peers is what a peer will answer.
-func Peers() []Result {
-	return []Result{{Number: betweenPeers.number, Name: betweenPeers.name, Expected: betweenPeers.expected}}
-}
-
-var betweenPeers = effort{77, "reach another workload of the same user", "none", nil}
-
 // sharedKey names System V objects, the same in both workloads on purpose.
 const sharedKey = 0x68616e7a
 
 // peer makes everything of its own that another could share, and then looks for
 // the other's.
-func peer(args []string, w io.Writer) error {
-	if len(args) == 0 {
-		return fmt.Errorf("a name is missing")
-	}
-	name := args[0]
+func peer(words []string, _ int64, _ io.Writer) error {
+	name, shared := words[0], words[1]
 	if err := share(name); err != nil {
 		return err
 	}
-	if len(args) > 1 {
-		// Both lock a file that both may read.
-		f, err := os.Open(args[1])
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	// Both lock a file that both may read.
+	f, err := os.Open(shared)
+	if err != nil {
+		return err
 	}
+	defer f.Close()
+	unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	_, end, err := bystander()
 	if err != nil {
 		return err
@@ -79,13 +67,8 @@ func peer(args []string, w io.Writer) error {
 		return err
 	}
 	t := &trial{}
-	t.between(name, other, args[1:])
-	answer, err := json.Marshal(t.result(betweenPeers))
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "%s\n", answer)
-	if _, err := conn.Write(append(answer, '\n')); err != nil {
+	t.between(name, other, shared)
+	if err := json.NewEncoder(conn).Encode(t.result(effort{number: 77})); err != nil {
 		return err
 	}
 	lines.ReadByte() // until the host has heard both
@@ -122,7 +105,7 @@ func share(name string) error {
 }
 
 // between looks for everything that share made in the other workload.
-func (t *trial) between(own string, other Other, shared []string) {
+func (t *trial) between(own string, other Other, shared string) {
 	if id, err := unix.SysvShmGet(sharedKey, 4096, 0); err == nil {
 		if memory, err := unix.SysvShmAttach(id, 0, unix.SHM_RDONLY); err == nil {
 			if got := strings.TrimRight(string(memory), "\x00"); got != own {
@@ -160,18 +143,16 @@ func (t *trial) between(own string, other Other, shared []string) {
 	}
 	const readKey, user = 11, 1<<32 - 4
 	t.refused("the user's keyring", sys(unix.SYS_KEYCTL, readKey, user, 0, 0), unix.EPERM)
-	for _, path := range shared {
-		f, err := os.Open(path)
-		if err != nil {
-			t.held("no file in common")
-			continue
-		}
-		// A lock on a file that both may read is seen by both. It tells one bit to
-		// those who agreed on it, and nothing about who did not.
-		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK {
-			t.held("noted: locks on the host's read-only files are seen")
-		}
-		f.Close()
+	// A lock on a file that both may read is seen by both. It tells one bit to
+	// those who agreed on it, and nothing about who did not.
+	f, err := os.Open(shared)
+	if err != nil {
+		t.gaveWay("%v", err)
+		return
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK {
+		t.held("noted: locks on the host's read-only files are seen")
 	}
 }
 

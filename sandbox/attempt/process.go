@@ -25,7 +25,7 @@ var processEfforts = []effort{
 	{4, "kill and stop pid 1", "no effect", killInit},
 	{6, "see or signal a process of the host", "ESRCH", hostProcesses},
 	{7, "become root or another user", "EPERM", otherUser},
-	{8, "run set-user-ID programs", "user unchanged", setuidPrograms},
+	{8, "run programs that grant rights: set-user-ID, capabilities", "user unchanged", rightsPrograms},
 	{9, "raise capabilities", "EPERM, none held", capabilities},
 	{11, "leave a core dump", "none written", coreDump},
 	{18, "take priority over others", "EPERM or EACCES", priority},
@@ -39,43 +39,9 @@ func tracing(t *trial) {
 		return
 	}
 	defer end()
-	for _, target := range []struct {
-		name string
-		pid  int
-	}{{"pid 1", 1}, {"a child", child}, {"its parent", os.Getppid()}} {
-		for _, request := range []struct {
-			name   string
-			number uintptr
-		}{{"attach to", unix.PTRACE_ATTACH}, {"seize", unix.PTRACE_SEIZE}} {
-			err := sys(unix.SYS_PTRACE, request.number, uintptr(target.pid))
-			t.refused(request.name+" "+target.name, err, unix.EPERM)
-			if err == nil {
-				sys(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(target.pid))
-			}
-		}
-	}
-	t.siblings()
-}
-
-// siblings lets one child attach to another.
-func (t *trial) siblings() {
-	first, end, err := bystander()
-	if err != nil {
-		return
-	}
-	defer end()
-	second, errno := fork()
-	if errno != 0 {
-		return
-	}
-	if second == 0 {
-		_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_ATTACH, uintptr(first), 0, 0, 0, 0)
-		exit(uintptr(e))
-	}
-	status, err := reap(second)
-	if err == nil {
-		t.refused("attach to a sibling", asErrno(status.ExitStatus()), unix.EPERM)
-	}
+	t.refused("attach to a child", sys(unix.SYS_PTRACE, unix.PTRACE_ATTACH, uintptr(child)), unix.EPERM)
+	t.denied(unix.EPERM, "attach to a sibling", unix.SYS_PTRACE, unix.PTRACE_ATTACH, uintptr(child))
+	t.denied(unix.EPERM, "seize pid 1", unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1) // which stops nothing
 }
 
 // asErrno is a child's exit status that is an errno.
@@ -98,16 +64,17 @@ func otherMemory(t *trial) {
 	remote := unix.RemoteIovec{Base: address(&word), Len: 8}
 	l, r := address(&local), address(&remote)
 	for _, pid := range []int{1, child} {
-		p := uintptr(pid)
-		t.refused(fmt.Sprintf("process_vm_readv of %d", pid), sys(unix.SYS_PROCESS_VM_READV, p, l, 1, r, 1, 0), unix.EPERM)
-		t.refused(fmt.Sprintf("process_vm_writev of %d", pid), sys(unix.SYS_PROCESS_VM_WRITEV, p, l, 0, r, 0, 0), unix.EPERM)
-		t.refused(fmt.Sprintf("kcmp with %d", pid), sys(unix.SYS_KCMP, p, uintptr(os.Getpid()), 0, 0, 0), unix.EPERM)
+		p, of := uintptr(pid), map[int]string{1: " of pid 1", child: " of a child"}[pid]
+		t.denied(unix.EPERM, "process_vm_readv"+of, unix.SYS_PROCESS_VM_READV, p, l, 1, r, 1, 0)
+		t.denied(unix.EPERM, "process_vm_writev"+of, unix.SYS_PROCESS_VM_WRITEV, p, l, 0, r, 0, 0)
+		t.denied(unix.EPERM, "kcmp"+of, unix.SYS_KCMP, p, p, 0, 0, 0)
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
-			continue // nothing to steal through
+			t.gaveWay("pidfd_open%s: %v", of, err)
+			continue
 		}
-		t.refused(fmt.Sprintf("pidfd_getfd of %d", pid), sys(unix.SYS_PIDFD_GETFD, uintptr(fd), 1, 0), unix.EPERM)
-		t.refused(fmt.Sprintf("process_madvise of %d", pid), sys(unix.SYS_PROCESS_MADVISE, uintptr(fd), r, 1, unix.MADV_COLD, 0), unix.EPERM)
+		t.denied(unix.EPERM, "pidfd_getfd"+of, unix.SYS_PIDFD_GETFD, uintptr(fd), 1, 0)
+		t.denied(unix.EPERM, "process_madvise"+of, unix.SYS_PROCESS_MADVISE, uintptr(fd), r, 1, unix.MADV_COLD, 0)
 		unix.Close(fd)
 	}
 }
@@ -215,24 +182,14 @@ func hostProcesses(t *trial) {
 }
 
 func otherUser(t *trial) {
-	keep := ^uintptr(0)
-	other := uintptr(os.Getuid() + 1)
-	var root uint32
-	group := address(&root)
-	for _, call := range []struct {
-		name string
-		err  error
-	}{
-		{"setuid(0)", sys(unix.SYS_SETUID, 0)},
-		{"setresuid to another user", sys(unix.SYS_SETRESUID, other, other, other)},
-		{"setresuid to root, saved", sys(unix.SYS_SETRESUID, keep, keep, 0)},
-		{"setreuid(0, 0)", sys(unix.SYS_SETREUID, 0, 0)},
-		{"setgid(0)", sys(unix.SYS_SETGID, 0)},
-		{"setresgid to root", sys(unix.SYS_SETRESGID, 0, 0, 0)},
-		{"setgroups of root", sys(unix.SYS_SETGROUPS, 1, group)},
-	} {
-		t.refused(call.name, call.err, unix.EPERM)
-	}
+	keep, root, other := ^uintptr(0), uintptr(0), uintptr(os.Getuid()+1)
+	t.denied(unix.EPERM, "setuid(0)", unix.SYS_SETUID, root)
+	t.denied(unix.EPERM, "setresuid to another user", unix.SYS_SETRESUID, other, other, other)
+	t.denied(unix.EPERM, "setresuid to root, saved", unix.SYS_SETRESUID, keep, keep, root)
+	t.denied(unix.EPERM, "setreuid(0, 0)", unix.SYS_SETREUID, root, root)
+	t.denied(unix.EPERM, "setgid(0)", unix.SYS_SETGID, root)
+	t.denied(unix.EPERM, "setresgid to root", unix.SYS_SETRESGID, root, root, root)
+	t.denied(unix.EPERM, "setgroups of root", unix.SYS_SETGROUPS, 1, address(new(uint32)))
 	for _, number := range []uintptr{unix.SYS_SETFSUID, unix.SYS_SETFSGID} {
 		value(number, 0) // answers the old one, whatever it did
 		if now, _ := value(number, keep); now == 0 {
@@ -272,118 +229,63 @@ func procStatus(path string) (map[string]string, error) {
 	return fields, nil
 }
 
-// programs are the directories in which a host keeps programs that grant rights.
-var programs = []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/libexec", "/usr/lib", "/opt"}
+// grantsRights reports whether executing a file would grant rights: by its mode, or
+// by capabilities stored with it.
+func grantsRights(path string, entry fs.DirEntry) bool {
+	info, err := entry.Info()
+	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return false
+	}
+	size, err := unix.Lgetxattr(path, "security.capability", nil)
+	return info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 || err == nil && size > 0
+}
 
-// privileged walks the programs that grant rights: by their mode, or by
-// capabilities stored with the file.
-func privileged(depth int, visit func(path string, byMode, byFile bool)) {
-	for _, dir := range programs {
+func rightsPrograms(t *trial) {
+	for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/libexec", "/usr/lib", "/opt"} {
 		filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return nil
-			}
-			if entry.IsDir() {
-				if strings.Count(strings.TrimPrefix(path, dir), "/") > depth {
-					return filepath.SkipDir
-				}
-				return nil
-			}
-			info, err := entry.Info()
-			if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-				return nil
-			}
-			byMode := info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0
-			size, err := unix.Lgetxattr(path, "security.capability", nil)
-			byFile := err == nil && size > 0
-			if byMode || byFile {
-				visit(path, byMode, byFile)
+			switch {
+			case err != nil:
+			case entry.IsDir() && strings.Count(strings.TrimPrefix(path, dir), "/") > 1:
+				return filepath.SkipDir
+			case !entry.IsDir() && grantsRights(path, entry):
+				t.execute(path)
 			}
 			return nil
 		})
 	}
-}
-
-func setuidPrograms(t *trial) {
-	privileged(1, func(path string, byMode, _ bool) {
-		if byMode {
-			t.heldStopped(path)
-		}
-	})
 	if len(t.answers) == 0 && len(t.gave) == 0 {
 		t.held("none to be found")
 	}
 }
 
-// heldStopped starts a program, stops it before it has done anything and reads
-// who it is.
-func (t *trial) heldStopped(path string) {
-	const tries = 5 // a program may end before it can be stopped
-	for range tries {
-		status, err := started(path)
-		if err != nil {
-			if e, ok := err.(unix.Errno); ok && (e == unix.EACCES || e == unix.EPERM || e == unix.ENOENT) {
-				t.held("may not be run")
-				return
-			}
-			t.gaveWay("%s: %v", path, err)
-			return
-		}
-		if status == nil {
-			continue
-		}
-		want := strconv.Itoa(os.Getuid())
-		for _, id := range strings.Fields(status["Uid"]) {
-			if id != want {
-				t.gaveWay("%s runs as user %s", path, id)
-				return
-			}
-		}
-		want = strconv.Itoa(os.Getgid())
-		for _, id := range strings.Fields(status["Gid"]) {
-			if id != want {
-				t.gaveWay("%s runs as group %s", path, id)
-				return
-			}
-		}
-		if caps := strings.Trim(status["CapEff"]+status["CapPrm"], "0"); caps != "" {
-			t.gaveWay("%s runs with capabilities %s", path, status["CapEff"])
-			return
-		}
-		t.held("user unchanged")
+// execute runs a program until it can be stopped, before it has done much, and
+// looks at who it is. One that has ended by then is looked at as a zombie.
+func (t *trial) execute(path string) {
+	pid, err := syscall.ForkExec(path, []string{path}, &syscall.ProcAttr{}) // without any descriptor
+	if err != nil {
+		t.refused("running "+path, err, unix.EACCES, unix.EPERM)
 		return
-	}
-	t.held("ended at once")
-}
-
-// started is the status file of a program just executed, nil when it was too
-// quick.
-func started(path string) (map[string]string, error) {
-	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(null)
-	files := []uintptr{uintptr(null), uintptr(null), uintptr(null)}
-	pid, err := syscall.ForkExec(path, []string{path}, &syscall.ProcAttr{Files: files})
-	if err != nil {
-		return nil, err
 	}
 	defer func() {
 		unix.Kill(pid, unix.SIGKILL)
 		reap(pid)
 	}()
-	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-		if err == unix.EPERM {
-			return map[string]string{"Uid": "another"}, nil
-		}
-		return nil, nil
+	unix.Kill(pid, unix.SIGSTOP)
+	unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+	status, err := procStatus(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.gaveWay("%s: %v", path, err)
+		return
 	}
-	var wait unix.WaitStatus
-	if _, err := unix.Wait4(pid, &wait, unix.WUNTRACED, nil); err != nil || !wait.Stopped() {
-		return nil, nil
+	uid, gid := strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())
+	others := func(id string) bool { return id != uid && id != gid }
+	if slices.ContainsFunc(strings.Fields(status["Uid"]+" "+status["Gid"]), others) {
+		t.gaveWay("%s runs as user %s, group %s", path, status["Uid"], status["Gid"])
 	}
-	return procStatus(fmt.Sprintf("/proc/%d/status", pid))
+	if strings.Trim(status["CapEff"]+status["CapPrm"], "0") != "" {
+		t.gaveWay("%s runs with capabilities %s", path, status["CapPrm"])
+	}
+	t.held("user unchanged")
 }
 
 func capabilities(t *trial) {
@@ -398,24 +300,18 @@ func capabilities(t *trial) {
 		}
 	}
 	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
-		t.refused(fmt.Sprintf("ambient capability %d", c),
-			sys(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0), unix.EPERM)
+		t.denied(unix.EPERM, fmt.Sprintf("ambient capability %d", c), unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	all := [2]unix.CapUserData{{Effective: ^uint32(0), Permitted: ^uint32(0)}, {Effective: 0x1ff, Permitted: 0x1ff}}
-	t.refused("capset of all", sys(unix.SYS_CAPSET, address(&header), address(&all[0])), unix.EPERM)
-	t.refused("drop what makes root safe", sys(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0x1), unix.EPERM)
+	t.denied(unix.EPERM, "capset of all", unix.SYS_CAPSET, address(&header), address(&all[0]))
+	t.denied(unix.EPERM, "drop what makes root safe", unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, 0x1)
 	path := filepath.Join(t.Run, "capable")
 	if os.WriteFile(path, nil, 0o755) == nil {
 		defer os.Remove(path)
 		grant := []byte{1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0}
 		t.refused("give a file capabilities", unix.Setxattr(path, "security.capability", grant, 0), unix.EPERM, unix.EOPNOTSUPP)
 	}
-	privileged(1, func(path string, _, byFile bool) {
-		if byFile {
-			t.heldStopped(path)
-		}
-	})
 }
 
 // coreDump raises what it may and crashes a child that allows to be dumped.
@@ -474,26 +370,16 @@ func priority(t *trial) {
 	one := int32(1)
 	param := address(&one)
 	const fifo, roundRobin, deadline, ioRealtime = 1, 2, 6, 1 << 13
-	t.refused("SCHED_FIFO", sys(unix.SYS_SCHED_SETSCHEDULER, 0, fifo, param), unix.EPERM)
-	t.refused("SCHED_RR", sys(unix.SYS_SCHED_SETSCHEDULER, 0, roundRobin, param), unix.EPERM)
+	t.denied(unix.EPERM, "SCHED_FIFO", unix.SYS_SCHED_SETSCHEDULER, 0, fifo, param)
+	t.denied(unix.EPERM, "SCHED_RR", unix.SYS_SCHED_SETSCHEDULER, 0, roundRobin, param)
 	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: deadline, Runtime: 1e7, Deadline: 1e8, Period: 1e8}
-	t.refused("SCHED_DEADLINE", sys(unix.SYS_SCHED_SETATTR, 0, address(&attr), 0), unix.EPERM)
-	t.refused("realtime disk priority", sys(unix.SYS_IOPRIO_SET, 1, 0, ioRealtime), unix.EPERM)
+	t.denied(unix.EPERM, "SCHED_DEADLINE", unix.SYS_SCHED_SETATTR, 0, address(&attr), 0)
+	t.denied(unix.EPERM, "realtime disk priority", unix.SYS_IOPRIO_SET, 1, 0, ioRealtime)
 	for _, limit := range []int{unix.RLIMIT_NICE, unix.RLIMIT_RTPRIO} {
 		t.refused("raise the limit of priority", unix.Setrlimit(limit, &unix.Rlimit{Cur: 20, Max: 20}), unix.EPERM)
 	}
-	adj, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return
-	}
-	if n, _ := strconv.Atoi(strings.TrimSpace(string(adj))); n > -1000 {
-		f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_WRONLY, 0)
-		if err == nil {
-			_, err = fmt.Fprint(f, -1000)
-			f.Close()
-		}
-		t.refused("be spared when memory runs out", err, unix.EACCES, unix.EPERM, unix.EROFS)
-	}
+	err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
+	t.refused("be spared when memory runs out", err, unix.EACCES, unix.EPERM, unix.EROFS)
 }
 
 func zombies(t *trial) {
