@@ -156,18 +156,21 @@ func (j *job) end(reason ipc.Reason) bool {
 }
 
 // live is the job's life, from its sandbox to the end of its last process.
-func (j *job) live(s *session, events chan<- event) {
+func (l *launcher) live(j *job, s *session) {
 	w, err := j.start(s)
 	if err != nil {
-		events <- event{job: j, err: err}
+		l.events <- event{job: j, err: err}
 		return
 	}
 	timer := time.NewTimer(j.life)
 	defer timer.Stop()
-	events <- event{job: j, started: true, group: filepath.Base(w.Group()), pidfd: duplicate(w.PidFD())}
-	// A stage for the next start, while this one works. A start that finds none makes
+	l.events <- event{job: j, started: true, group: filepath.Base(w.Group()), pidfd: duplicate(w.PidFD())}
+	// What the next start needs, while this one works. A start that finds none makes
 	// its own, and says what is wrong.
-	s.tasks.Go(func() { s.host.Park(s.ctx) })
+	s.tasks.Go(func() {
+		s.host.Park(s.ctx)
+		makeSpare(l.Spool)
+	})
 	var reason ipc.Reason
 	select {
 	case <-w.Done():
@@ -184,7 +187,7 @@ func (j *job) live(s *session, events chan<- event) {
 	}
 	<-w.Done()
 	exit := w.Exit()
-	events <- event{job: j, ended: outcome(j.activity, reason, exit), exit: exit}
+	l.events <- event{job: j, ended: outcome(j.activity, reason, exit), exit: exit}
 }
 
 // duplicate is a descriptor of our own for a file that is not ours to keep open, or

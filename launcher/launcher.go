@@ -392,6 +392,7 @@ func (l *launcher) makeHost(s *session) error {
 	if err := errors.Join(host.Sweep(), host.Park(s.ctx)); err != nil {
 		return errors.Join(err, host.Close())
 	}
+	makeSpare(l.Spool)
 	s.host = host
 	return nil
 }
@@ -433,7 +434,7 @@ func (l *launcher) start(asked *ipc.Start) {
 	}
 	s := l.session
 	l.jobs = append(l.jobs, j)
-	l.tasks.Go(func() { j.live(s, l.events) })
+	l.tasks.Go(func() { l.live(j, s) })
 }
 
 // report tells the agent what became of a job.

@@ -79,6 +79,24 @@ func TestTrainFitIsGivenWhatItsKindSays(t *testing.T) {
 	}
 }
 
+// The spool directory of the next activity waits where the agent cannot look in.
+func TestSpoolDirectoryIsMadeAheadOfNeed(t *testing.T) {
+	a := newRig(t).serve().connect().offered()
+	for range 2 {
+		var ahead, given unix.Stat_t
+		a.until("the next one is there", func() bool { return unix.Lstat(filepath.Join(a.Spool, spare), &ahead) == nil })
+		if ahead.Uid != 0 || ahead.Mode != unix.S_IFDIR|0o700 {
+			t.Errorf("the next one has owner %d and mode %o", ahead.Uid, ahead.Mode)
+		}
+		s := a.start("exit", 0)
+		a.must(unix.Lstat(filepath.Join(a.Spool, s.Activity), &given))
+		if given.Ino != ahead.Ino || given.Uid != workUser.UID || given.Mode != unix.S_IFDIR|unix.S_ISGID|0o770 {
+			t.Errorf("%s was given %+v, want the one that was ahead, %+v", s.Activity, given, ahead)
+		}
+		a.ended(s)
+	}
+}
+
 func TestEndings(t *testing.T) {
 	a := newRig(t).serve().connect().offered()
 	s := a.start("exit", 4)

@@ -116,11 +116,24 @@ func openTree(store, hash string) (*os.File, error) {
 	return openBeneath(dir, "trees/"+hash, unix.O_PATH|unix.O_DIRECTORY)
 }
 
+// spare is a directory in the one of spool directories that is made ahead of need:
+// to rename it takes a tenth of the time. No activity has its name, and one that an
+// earlier life left is as good.
+const spare = ".next"
+
+// makeSpare makes the spare, where there is none. Without it a start makes its own.
+func makeSpare(spool string) { os.Mkdir(filepath.Join(spool, spare), 0o700) }
+
 // makeSpool makes an activity's spool directory: the workload's own, readable and
 // writable by the agent's group, which what is made in it inherits. It is kept,
 // and keeps the activity from being started again. Its parent is one of ensureOwn's.
-func makeSpool(path string, work, agent User) (*os.File, error) {
-	switch err := os.Mkdir(path, 0o700); {
+func makeSpool(spool, activity string, work, agent User) (*os.File, error) {
+	path := filepath.Join(spool, activity)
+	err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(spool, spare), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	if err != nil {
+		err = os.Mkdir(path, 0o700)
+	}
+	switch {
 	case errors.Is(err, os.ErrExist):
 		return nil, fmt.Errorf("%s is there: the activity has run before, and an id is used once", path)
 	case err != nil:

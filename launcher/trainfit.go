@@ -20,7 +20,7 @@ import (
 type order struct {
 	spec  sandbox.Spec
 	files []*os.File
-	made  string // the directory that was made, if the Spec is started for the activity to keep
+	made  string // the directory that was made for it
 }
 
 // close closes what was opened; a started workload keeps its own.
@@ -86,12 +86,11 @@ func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal 
 		libraries = append(libraries, f)
 	}
 	// The last, since it is what keeps the activity from being started again.
-	path := filepath.Join(l.Spool, activity)
-	spool, err := o.keep(makeSpool(path, l.Work, l.Agent))
+	spool, err := o.keep(makeSpool(l.Spool, activity, l.Work, l.Agent))
 	if err != nil {
 		return nil, refusal{ipc.StartFailed, err}
 	}
-	o.made = path
+	o.made = spool.Name()
 	o.spec = TrainFit{
 		Activity: activity, Dir: filepath.Join(l.Run, activity), CPUs: in.CPUs,
 		Program: program, Stage: stage, Base: base, Spool: spool,
