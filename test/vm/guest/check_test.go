@@ -31,11 +31,12 @@ func TestSandboxCheck(t *testing.T) {
 	t.Run("as the launcher's unit is set", func(t *testing.T) {
 		const unit = "hanzo-link-check.service"
 		out := filepath.Join(results, "sandbox-check-unit.json")
-		text := fmt.Sprintf("[Service]\nType=oneshot\nExecStart=%s\nStandardOutput=file:%s\n%s", strings.Join(check, " "), out, settings(t, launcherUnit))
+		text := fmt.Sprintf("[Service]\nType=oneshot\nExecStart=%s\nStandardOutput=file:%s\nStandardError=journal\n%s", strings.Join(check, " "), out, settings(t, launcherUnit))
 		if err := replaceFile(filepath.Join("/run/systemd/system", unit), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		run(t, "systemctl", "daemon-reload")
+		t.Cleanup(func() { command("systemctl", "reset-failed", unit) })
 		err := command("systemctl", "start", unit)
 		text, _ = output("journalctl", "-b", "--no-pager", "-o", "cat", "-n", "20", "-u", unit)
 		t.Log(text)
