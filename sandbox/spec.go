@@ -62,7 +62,7 @@ type Device struct {
 type Limits struct {
 	Memory int64   // bytes, page cache and tmpfs included; swap is none
 	CPUs   float64 // processors' worth of time in every 100 ms
-	Pids   int     // processes and threads
+	Pids   int     // processes and threads, with half a dozen of the sandbox's own
 	Disk   int64   // bytes of the run directory and of writable mounts; also the largest file
 	Free   int64   // bytes of the run directory's file system that must stay free
 	Shm    int64   // bytes of /dev/shm, charged to Memory; 0 means a quarter of Memory, or 64 MiB
@@ -86,7 +86,7 @@ type Exit struct {
 	Signal         syscall.Signal // that signal, or 0
 	Stdout, Stderr []byte         // the first Limits.Output bytes of each
 	Truncated      bool           // whether there were more
-	Reason         string         // for Disk, what was exceeded; for a start that broke, what broke
+	Reason         string         // for Disk, what was exceeded
 }
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)

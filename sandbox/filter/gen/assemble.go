@@ -20,6 +20,7 @@ const (
 	allow           action = unix.SECCOMP_RET_ALLOW
 	eperm           action = unix.SECCOMP_RET_ERRNO | action(unix.EPERM)
 	enosys          action = unix.SECCOMP_RET_ERRNO | action(unix.ENOSYS)
+	enomem          action = unix.SECCOMP_RET_ERRNO | action(unix.ENOMEM)
 	einval          action = unix.SECCOMP_RET_ERRNO | action(unix.EINVAL)
 	eafnosupport    action = unix.SECCOMP_RET_ERRNO | action(unix.EAFNOSUPPORT)
 	eprotonosupport action = unix.SECCOMP_RET_ERRNO | action(unix.EPROTONOSUPPORT)

@@ -47,10 +47,10 @@ allow: timerfd_create timerfd_settime timerfd_gettime
 
 # Memory. The NUMA calls act on the caller's own pages; ROCm and BLAS libraries
 # place buffers with mbind. mlock is bounded by RLIMIT_MEMLOCK.
-allow: mmap mprotect munmap mremap msync mincore brk mlock mlock2 munlock mlockall
-allow: munlockall memfd_create membarrier pkey_mprotect pkey_alloc pkey_free
+allow: mprotect munmap mremap msync mincore brk mlock mlock2 munlock mlockall
+allow: munlockall membarrier pkey_mprotect pkey_alloc pkey_free
 allow: map_shadow_stack mseal mbind set_mempolicy get_mempolicy set_mempolicy_home_node
-check: madvise
+check: mmap memfd_create madvise
 
 # Processes, threads, identity. The kernel refuses what needs a capability.
 # uretprobe and uprobe serve the owner's own tracing: the kernel puts them into a
@@ -159,7 +159,15 @@ func checks(inet bool) map[string]verdict {
 		}, rest: eprotonosupport}
 		socket.cases = append(socket.cases, one{unix.AF_INET, protocols}, one{unix.AF_INET6, protocols})
 	}
+	// Huge pages come from what the owner has set aside, for a database or virtual
+	// machines, and no memory limit counts them. ENOMEM is what an empty pool says.
+	huge := func(flags int, bit uint32) verdict {
+		return check{arg: flags, mask: bit, cases: []one{{0, allow}}, rest: enomem}
+	}
 	return map[string]verdict{
+		"mmap":         huge(3, unix.MAP_HUGETLB),
+		"memfd_create": huge(1, unix.MFD_HUGETLB),
+
 		"mknod":   mknod(1),
 		"mknodat": mknod(2),
 		"socket":  socket,
