@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -137,4 +139,28 @@ func TestAWorkloadRunsAndLeavesNothing(t *testing.T) {
 	if got := output(t, h, spec(t, "echo", "hello")); got != "hello\n" {
 		t.Errorf("it printed %q", got)
 	}
+}
+
+// Starts that overlap open each other's descriptors between a fork and its exec.
+func TestStartsAtOnce(t *testing.T) {
+	h := newHost(t)
+	var starts sync.WaitGroup
+	for i := range 8 {
+		s := spec(t, "descriptors")
+		s.ID += strconv.Itoa(i)
+		starts.Go(func() {
+			w, err := h.Start(t.Context(), s)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if e := w.Exit(); string(e.Stdout) != "0\n1\n2\n" {
+				t.Errorf("%s: %+v, stdout %q", s.ID, e, e.Stdout)
+			}
+			if err := h.Park(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starts.Wait()
 }

@@ -38,7 +38,7 @@ func (h *Host) launch(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, errors.Join(err, g.remove())
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the stage was not ready within %v", startTimeout))
 	defer cancel()
 	if _, err := p.await(ctx, func(r stage.Report) bool { return r.Parked }); err != nil {
 		return nil, errors.Join(err, p.discard())

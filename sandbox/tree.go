@@ -35,11 +35,14 @@ func removeTree(parent int, name string) error {
 	lift := func(dir *os.File, name string) error {
 		for {
 			moved++
-			err := unix.Renameat2(int(dir.Fd()), name, int(top.Fd()), "moved-"+strconv.Itoa(moved), unix.RENAME_NOREPLACE)
-			if err == nil {
+			err := unix.Renameat(int(dir.Fd()), name, int(top.Fd()), "moved-"+strconv.Itoa(moved))
+			// An empty directory of that name gives way, and anything else does not.
+			// There is a flag for that, which not every file system knows.
+			switch err {
+			case nil:
 				return nil
-			}
-			if err != unix.EEXIST {
+			case unix.ENOTEMPTY, unix.EEXIST, unix.ENOTDIR:
+			default:
 				return &os.PathError{Op: "move", Path: name, Err: err}
 			}
 		}

@@ -61,7 +61,7 @@ func (w *Workload) Run() string { return filepath.Join(w.host.cfg.Run, w.spec.ID
 // valid until Done is closed.
 func (w *Workload) PidFD() *os.File { return w.pidfd }
 
-// begin starts the goroutines that a running workload has; end awaits them.
+// begin starts the goroutines of a running workload; one awaits the others, and its end.
 func (w *Workload) begin() {
 	w.done = make(chan struct{})
 	keep := cmp.Or(w.spec.Limits.Output, 1<<20)

@@ -8,14 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
-// The world a workload sees: design notes D5. Everything is a mount made from a
-// descriptor or from these constants, never from a path that the workload or the
-// agent could have prepared.
+// The world a workload sees. Everything is a mount made from a descriptor or from
+// these constants, never from a path that the workload or the agent could have
+// prepared.
 
 const (
 	readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
@@ -79,12 +79,7 @@ func prepare(user int) error {
 			return fmt.Errorf("hide /usr/local: %w", err)
 		}
 	}
-	for _, name := range libraries {
-		if err := mirror(name); err != nil {
-			return err
-		}
-	}
-	for _, name := range configuration {
+	for _, name := range slices.Concat(libraries, configuration) {
 		if err := mirror(name); err != nil {
 			return err
 		}
@@ -305,7 +300,6 @@ func bind(source, target string, attr uint64) error {
 // point makes sure that something can be mounted at path: it makes the directories
 // above it, which the workload may pass but not change, and the thing itself.
 func point(path string, dir bool) error {
-	path = strings.TrimSuffix(path, "/")
 	if info, err := os.Lstat(path); err == nil {
 		if info.IsDir() != dir || info.Mode()&fs.ModeSymlink != 0 {
 			return fmt.Errorf("mount %s: something else stands there", path)

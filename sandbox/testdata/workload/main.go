@@ -200,7 +200,7 @@ func mess([]string) error {
 	for _, err := range []error{
 		os.Symlink("/etc/passwd", "link"), os.Symlink("/usr", "directory-link"), syscall.Mkfifo("pipe", 0o600),
 		os.Mkdir("closed", 0o700), os.WriteFile("closed/file", []byte("x"), 0o000), os.Chmod("closed", 0o000),
-		os.WriteFile("a\nb", nil, 0o600), os.WriteFile("sparse", nil, 0o600),
+		os.MkdirAll("in/side", 0o700), os.WriteFile("moved-1", nil, 0o600), os.WriteFile("a\nb", nil, 0o600), os.WriteFile("sparse", nil, 0o600),
 	} {
 		if err != nil {
 			return err
