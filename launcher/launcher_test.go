@@ -126,6 +126,41 @@ func TestEndings(t *testing.T) {
 	}
 }
 
+// Three stops take their ten seconds, side by side, and the agent is served meanwhile.
+func TestAgentIsServedWhileWorkIsStopped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes the ten seconds that a stop may")
+	}
+	a := newRig(t).serve().connect().offered()
+	var stubborn []*ipc.Start
+	for range 3 {
+		stubborn = append(stubborn, a.start("stubborn", 0))
+	}
+	for _, s := range stubborn {
+		a.running(s)
+		a.stop(s, ipc.Cancel)
+	}
+	first := stubborn[0]
+	a.stop(first, ipc.Unlink) // a second reason changes nothing
+	a.started(a.ask(first), first)
+	a.ended(a.start("exit", 0)) // beside those that are being stopped, which still count
+	next := a.start("sleep", 0)
+	a.refused(a.ask(a.envelope(a.input("exit", 0))), ipc.Denied, "concurrency")
+	left := map[string]bool{}
+	for _, s := range stubborn {
+		left[s.Activity] = true
+	}
+	for range stubborn {
+		e := a.reply().Ended
+		if e == nil || !left[e.Activity] || e.State != ipc.Stopped || e.Reason != ipc.Cancel || e.Signal != 9 {
+			t.Fatalf("ended as %+v", e)
+		}
+		delete(left, e.Activity)
+	}
+	a.stop(next, ipc.Idle)
+	a.ended(next)
+}
+
 // A workload that lives for maxSec is stopped by the launcher's own clock.
 func TestAttempt79OutliveMaxSec(t *testing.T) {
 	long := second

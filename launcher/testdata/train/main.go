@@ -50,6 +50,10 @@ func main() {
 		signal.Notify(terminated, syscall.SIGTERM)
 		<-terminated
 		os.Exit(130)
+	case "stubborn": // for ever
+		signal.Ignore(syscall.SIGTERM)
+		os.WriteFile("/spool/running", nil, 0o666)
+		rest()
 	case "daemon": // leaves a process of another session, and waits for ever
 		child := exec.Command("/proc/self/exe", "linger")
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
