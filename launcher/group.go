@@ -114,7 +114,8 @@ func (g group) verify() error {
 // kill ends everything in work, if there is one.
 func (g group) kill() error {
 	err := os.WriteFile(filepath.Join(g.work(), "cgroup.kill"), []byte("1"), 0)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	// The agent's unit may be ending just now, and its groups with it (ENODEV).
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("killing what an earlier launcher left: %w", err)
 	}
 	return nil
