@@ -26,14 +26,14 @@ func Inside(args []string) (status int, inside bool) {
 
 // Report is everything that a check found.
 type Report struct {
-	OK     bool      `json:"ok"`
-	Offers bool      `json:"offers"`           // whether this host can offer work at all
-	Reason string    `json:"reason,omitempty"` // why not
-	Host   []Have    `json:"host"`
-	Kinds  []Attempt `json:"kinds"`
-	Held   int       `json:"held"`
-	Gave   int       `json:"gaveWay"`
-	NotRun int       `json:"notRun"`
+	OK     bool    `json:"ok"`
+	Offers bool    `json:"offers"`           // whether this host can offer work at all
+	Reason string  `json:"reason,omitempty"` // why not
+	Host   []Have  `json:"host"`
+	Kinds  []Tried `json:"kinds"`
+	Held   int     `json:"held"`
+	Gave   int     `json:"gaveWay"`
+	NotRun int     `json:"notRun"`
 }
 
 // Have is one thing that a host needs, or is better for.
@@ -44,8 +44,8 @@ type Have struct {
 	Detail string `json:"detail"`
 }
 
-// Attempt is what came of the attempts on one kind of sandbox.
-type Attempt struct {
+// Tried is what came of the attempts on one kind of sandbox.
+type Tried struct {
 	Kind    string           `json:"kind"`
 	Error   string           `json:"error,omitempty"` // why it could not be built
 	Results []attempt.Result `json:"results"`
@@ -98,7 +98,7 @@ func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Rep
 		}
 	}()
 	show("looking at what this host can build")
-	r := new(Report)
+	r := &Report{Kinds: []Tried{}}
 	checks := sandbox.Probe(ctx, g.config())
 	for _, c := range checks {
 		r.Host = append(r.Host, Have(c))
@@ -119,7 +119,7 @@ func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Rep
 	r.OK = r.Offers
 	for _, k := range all {
 		show(k.name + ": trying to get out")
-		a := Attempt{Kind: k.name, Results: []attempt.Result{}}
+		a := Tried{Kind: k.name, Results: []attempt.Result{}}
 		results, err := g.tryAll(ctx, host, k, alter, show)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -163,9 +163,15 @@ func (g *ground) tryAll(ctx context.Context, host *sandbox.Host, k kind, alter f
 		return results, err
 	}
 	for i, t := range trials {
+		if ctx.Err() != nil {
+			return results, context.Cause(ctx)
+		}
 		result := attempt.Result{Number: t.number, Name: t.name, Expected: t.expected, OK: true}
 		if t.needs != "" && !g.limited(t.needs) {
 			result.Skipped = "needs the " + t.needs + " controller of cgroup v2"
+			if t.try == nil {
+				result.Skipped = "needs " + t.needs
+			}
 			results = append(results, result)
 			continue
 		}
@@ -190,15 +196,15 @@ func (g *ground) tryList(ctx context.Context, host *sandbox.Host, k kind, alter 
 		return nil, err
 	}
 	defer b.close()
-	b.Args = append(b.Args, b.profile.Arguments()...)
 	if alter != nil {
 		alter(b)
 	}
+	b.Args = append(b.Args, b.profile.Arguments()...)
 	w, err := host.Start(ctx, b.Spec)
 	if err != nil {
 		return nil, err
 	}
-	defer kill(w)
+	defer w.Kill()
 	e, err := running(ctx, w)
 	if err != nil && err != errLong {
 		return nil, err
@@ -213,6 +219,9 @@ func (g *ground) tryList(ctx context.Context, host *sandbox.Host, k kind, alter 
 			}
 			results = append(results, missing)
 		}
+	}
+	if _, err := os.Lstat(w.Run()); err == nil {
+		results = append(results, attempt.Result{Number: 52, Name: "take the traps away", Expected: "gone", Got: "the run directory is left"})
 	}
 	if n := g.reached.Load(); n > 0 {
 		results = append(results, attempt.Result{Number: 68, Name: "as the host saw it", Expected: "nobody connects",

@@ -3,6 +3,7 @@
 package sandboxcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,8 @@ func newGround() (_ *ground, err error) {
 	if info, err := os.Stat(where); err != nil || !info.IsDir() {
 		where = ""
 	}
-	if g.dir, err = os.MkdirTemp(where, "hanzo-check-"); err != nil {
+	sweep(append(tops, cmp.Or(where, os.TempDir()))...)
+	if g.dir, err = os.MkdirTemp(where, fmt.Sprintf(prefix+"%d-*", os.Getpid())); err != nil {
 		return nil, err
 	}
 	g.later(func() error { return os.RemoveAll(g.dir) })
@@ -80,6 +82,27 @@ func newGround() (_ *ground, err error) {
 	}
 	g.later(g.stage.Close)
 	return g, nil
+}
+
+// prefix begins the names of all folders and groups; the number of the check's
+// process follows.
+const prefix = "hanzo-check-"
+
+// tops are where a host has control groups v2.
+var tops = []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}
+
+// sweep takes away from dirs what checks left that were killed: their workloads
+// died with them. What cannot be taken away yet, the next check finds again.
+func sweep(dirs ...string) {
+	for _, dir := range dirs {
+		left, _ := filepath.Glob(filepath.Join(dir, prefix+"*"))
+		for _, path := range left {
+			number, _, whole := strings.Cut(strings.TrimPrefix(filepath.Base(path), prefix), "-")
+			if pid, err := strconv.Atoi(number); whole && err == nil && pid > 0 && unix.Kill(pid, 0) == unix.ESRCH {
+				os.RemoveAll(path)
+			}
+		}
+	}
 }
 
 // later adds a step of close.
@@ -126,13 +149,13 @@ func worker() (uint32, error) {
 // controllers that limits need where there are any. The real one lies in the
 // agent's unit; which of the two it is makes no difference to a workload.
 func (g *ground) makeGroup() error {
-	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+	for _, top := range tops {
 		var st unix.Statfs_t
 		if unix.Statfs(top, &st) != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
 			continue
 		}
-		group, err := os.MkdirTemp(top, "hanzo-check-")
-		if err != nil {
+		group := filepath.Join(top, filepath.Base(g.dir))
+		if err := os.Mkdir(group, 0o755); err != nil {
 			return err
 		}
 		g.group = group

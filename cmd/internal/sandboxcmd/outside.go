@@ -27,7 +27,7 @@ import (
 type trial struct {
 	number         int
 	name, expected string
-	needs          string // the controller without which it is not made
+	needs          string // the controller without which it is not made, or what it lacks when try is nil
 	try            func(ctx context.Context, r *run) (got string, err error)
 }
 
@@ -50,6 +50,10 @@ var trials = []trial{
 	{54, "fill the disk from the run directory", "ended over its limit", "", fillDisk},
 	{54, "fill the disk from the spool", "ended over its limit", "", fillSpool},
 	{64, "take all memory, in a child", "the whole group is killed", "memory", memoryBomb("anonymous")},
+	{60, "hang a GPU, and end", "its memory is free again", "a program for a GPU, which this check has not", nil},
+	{61, "take more of a GPU's memory than was admitted", "stopped", "a program for a GPU, which this check has not", nil},
+	{64, "take all memory, locked", "killed or refused", "memory", memoryBomb("locked")},
+	{64, "take all memory, in huge pages", "killed or refused", "memory", memoryBomb("huge")},
 	{64, "take all memory, in pipes", "killed or refused", "memory", memoryBomb("pipes")},
 	{64, "take all memory, in sockets", "killed or refused", "memory", memoryBomb("sockets")},
 	{65, "keep every processor busy", "at most its share", "cpu", spin},
@@ -93,14 +97,10 @@ func ready(ctx context.Context, w *sandbox.Workload) (*os.File, error) {
 	if err == nil {
 		return socket, nil
 	}
-	kill(w)
+	w.Kill()
 	e := w.Exit()
 	return nil, fmt.Errorf("it was not set up: %w; it said %q", err, e.Stderr)
 }
-
-// kill ends a workload; what it could not take away shows when the ground is
-// cleared.
-func kill(w *sandbox.Workload) { w.Kill() }
 
 // running waits for the end of a workload that ends by itself.
 func running(ctx context.Context, w *sandbox.Workload) (sandbox.Exit, error) {
@@ -108,7 +108,7 @@ func running(ctx context.Context, w *sandbox.Workload) (sandbox.Exit, error) {
 	case <-w.Done():
 		return w.Exit(), nil
 	case <-ctx.Done():
-		kill(w)
+		w.Kill()
 		return w.Exit(), context.Cause(ctx)
 	}
 }
@@ -155,7 +155,7 @@ func allDead(fds []int) error {
 
 // stopAll stops a workload that is ready, and looks whether it is gone in time.
 func stopAll(ctx context.Context, w *sandbox.Workload, atLeast int) (string, error) {
-	defer kill(w)
+	defer w.Kill()
 	socket, err := ready(ctx, w)
 	if err != nil {
 		return "", err
@@ -237,13 +237,13 @@ func forkBomb(ctx context.Context, r *run) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer kill(w)
+	defer w.Kill()
 	socket, err := ready(ctx, w)
 	if err != nil {
 		return "", err
 	}
 	socket.Close()
-	kill(w)
+	w.Kill()
 	said := strings.TrimSpace(string(w.Exit().Stdout))
 	if !strings.HasSuffix(said, "EAGAIN") {
 		return "", fmt.Errorf("it made %s", said)
@@ -256,7 +256,7 @@ func threadBomb(ctx context.Context, r *run) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer kill(w)
+	defer w.Kill()
 	if socket, err := w.Socket(ctx); err == nil {
 		socket.Close()
 		return "", fmt.Errorf("it has %d threads", 4*pids)
@@ -272,16 +272,12 @@ func threadBomb(ctx context.Context, r *run) (string, error) {
 func falseSockets(ctx context.Context, r *run) (string, error) {
 	kinds := []string{"symlink", "hardlink", "fifo", "directory", "file"}
 	for _, kind := range kinds {
-		words := []any{"socket", attempt.Ready, kind}
-		if kind == "symlink" {
-			words = append(words, "/run/hanzo-link/launcher.sock")
-		}
-		w, err := r.start(ctx, nil, words...)
+		w, err := r.start(ctx, nil, "socket", kind)
 		if err != nil {
 			return "", err
 		}
 		socket, err := w.Socket(ctx)
-		kill(w)
+		w.Kill()
 		if err == nil {
 			socket.Close()
 			return "", fmt.Errorf("a %s was taken for the socket", kind)
@@ -304,7 +300,7 @@ func (r *run) fill(ctx context.Context, folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer kill(w)
+	defer w.Kill()
 	if socket, err := w.Socket(ctx); err == nil {
 		socket.Close()
 	}
@@ -314,7 +310,7 @@ func (r *run) fill(ctx context.Context, folder string) (string, error) {
 	case <-time.After(2 * late):
 	case <-ctx.Done():
 	}
-	kill(w)
+	w.Kill()
 	e := w.Exit()
 	switch {
 	case e.Cause == sandbox.Disk:
@@ -331,10 +327,10 @@ func memoryBomb(sort string) func(context.Context, *run) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		defer kill(w)
+		defer w.Kill()
 		if socket, err := w.Socket(ctx); err == nil {
 			socket.Close()
-			kill(w)
+			w.Kill()
 		}
 		e, err := running(ctx, w)
 		if err != nil {
@@ -360,7 +356,7 @@ func spin(ctx context.Context, r *run) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer kill(w)
+	defer w.Kill()
 	socket, err := ready(ctx, w)
 	if err != nil {
 		return "", err
@@ -413,7 +409,7 @@ func peers(ctx context.Context, r *run) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		defer kill(w)
+		defer w.Kill()
 		workloads[i] = w
 		socket, err := ready(ctx, w)
 		if err != nil {
