@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,30 +16,26 @@ import (
 // controllers are those that limits need.
 var controllers = []string{"cpu", "memory", "pids"}
 
-// newGroup makes a control group for everything that the benchmark starts and
-// lets its children have the controllers that limits need. Without those
-// controllers no contender has limits, and the second result says so.
-func newGroup() (group string, limits sandbox.Limits, said string, err error) {
-	group = filepath.Join(groups, fmt.Sprintf("hanzo-bench-%d", os.Getpid()))
-	if err := os.Mkdir(group, 0o755); err != nil {
-		return "", limits, "", err
-	}
+// prepareGroup lets the children of the group in which everything is started have
+// the controllers that limits need. Without those controllers no contender has
+// limits, and the second result says so.
+func prepareGroup(group string) (limits sandbox.Limits, said string, err error) {
 	offered, err := os.ReadFile(filepath.Join(groups, "cgroup.controllers"))
 	if err != nil {
-		return group, limits, "", err
+		return limits, "", err
 	}
 	for _, controller := range controllers {
 		if !slices.Contains(strings.Fields(string(offered)), controller) {
-			return group, limits, "without the controller " + controller + " no contender has limits", nil
+			return limits, "without the controller " + controller + " no contender has limits", nil
 		}
 	}
 	for _, dir := range []string{groups, group} {
 		if err := enable(dir, controllers); err != nil {
-			return group, limits, "", err
+			return limits, "", err
 		}
 	}
 	limits = sandbox.Limits{Memory: 1 << 28, CPUs: 1, Pids: 1024}
-	return group, limits, "every contender but bwrap has limits of memory, processors and processes", nil
+	return limits, "every contender but bwrap has limits of memory, processors and processes", nil
 }
 
 // enable lets the children of a group have controllers.

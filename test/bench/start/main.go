@@ -15,9 +15,8 @@
 // contender that cannot run here stands in it with the reason. None of the others
 // filters system calls, which flatters them.
 //
-// Then it says where the time of our own start goes, by the kernel's trace; what
-// the launcher and its stages hold in memory while one workload is idle; how long
-// it takes to stop processes that ignore SIGTERM; and what a hundred starts leave.
+// Then it says what the launcher and its stages hold in memory while one workload
+// is idle, and how long it takes to stop processes that ignore SIGTERM.
 //
 // On a host with hybrid control groups crun refuses to run and runc would use v1;
 // there the whole benchmark runs in a mount namespace of its own with cgroup v2
@@ -121,11 +120,15 @@ func (r *report) floor(ctx context.Context, program string) error {
 
 // measure is everything, one after another, for each would disturb the next.
 func (r *report) measure(ctx context.Context, dir, program string) (err error) {
-	group, limits, said, err := newGroup()
-	if err != nil {
+	group := filepath.Join(groups, fmt.Sprintf("hanzo-bench-%d", os.Getpid()))
+	if err := os.Mkdir(group, 0o755); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, removeGroup(group)) }()
+	limits, said, err := prepareGroup(group)
+	if err != nil {
+		return err
+	}
 	r.Host.Groups += "; " + said
 	w, err := newWorkload(dir, program, limits)
 	if err != nil {
@@ -153,25 +156,6 @@ func (r *report) measure(ctx context.Context, dir, program string) (err error) {
 		return err
 	}
 	if r.Memory, err = m.resident(); err != nil {
-		return err
-	}
-	if err := m.close(); err != nil { // what follows counts processes
-		return err
-	}
-	return r.ours(ctx, dir, o)
-}
-
-// ours is what only our own sandbox is asked.
-func (r *report) ours(ctx context.Context, dir string, o *ours) error {
-	for _, parked := range []bool{true, false} {
-		p, err := o.phases(ctx, dir, parked)
-		if err != nil {
-			return err
-		}
-		r.Phases = append(r.Phases, p)
-	}
-	var err error
-	if r.Leaks, err = o.leak(ctx); err != nil {
 		return err
 	}
 	r.Stop, err = o.stop(ctx, dir)

@@ -26,7 +26,7 @@ func first(group string) (int, error) {
 		return 0, err
 	}
 	for _, pid := range pids {
-		ids := strings.Fields(status(pid, "NSpid"))
+		ids := strings.Fields(line(fmt.Sprintf("/proc/%d/status", pid), "NSpid"))
 		if len(ids) > 1 && ids[len(ids)-1] == "1" {
 			return pid, nil
 		}
@@ -61,11 +61,6 @@ func total(all []memory) memory {
 	return sum
 }
 
-// status is one line of a process's status, empty when it has ended.
-func status(pid int, name string) string {
-	return line(fmt.Sprintf("/proc/%d/status", pid), name)
-}
-
 // rollup reads what one process holds.
 func rollup(of string, pid int) (memory, error) {
 	m := memory{Of: of}
@@ -78,14 +73,14 @@ func rollup(of string, pid int) (memory, error) {
 	return m, nil
 }
 
-// line is the value of "name: value" in a file of /proc, empty without one.
+// line is the value of the first "name: value" in a file of /proc, empty without one.
 func line(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return ""
 	}
 	for one := range bytes.Lines(text) {
-		if key, value, found := strings.Cut(string(one), ":"); found && key == name {
+		if key, value, found := strings.Cut(string(one), ":"); found && strings.TrimSpace(key) == name {
 			return strings.TrimSpace(value)
 		}
 	}

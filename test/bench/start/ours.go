@@ -58,46 +58,29 @@ func (o *ours) contenders(ctx context.Context) []contender {
 	}
 }
 
-// time is one start for the race.
+// time is one start for the race. It opens the workload's files, as a launcher does
+// on each request, and waits until all of the workload is gone.
 func (o *ours) time(ctx context.Context) (time.Duration, error) {
-	asked, main, err := o.once(ctx)
-	return main - asked, err
-}
-
-// once starts the workload, waits until all of it is gone, and returns when it was
-// asked for and when its main began.
-func (o *ours) once(ctx context.Context) (asked, main time.Duration, err error) {
-	asked = monotonic()
-	w, release, err := o.start(ctx, o.work)
+	asked := monotonic()
+	o.starts++
+	spec, release, err := o.work.spec(fmt.Sprintf("bench-%d", o.starts))
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer release()
+	w, err := o.host.Start(ctx, spec)
+	if err != nil {
+		return 0, err
+	}
 	select {
 	case <-w.Done():
 	case <-ctx.Done():
-		return 0, 0, errors.Join(ctx.Err(), w.Kill())
+		return 0, errors.Join(ctx.Err(), w.Kill())
 	}
 	exit := w.Exit()
 	if exit.Cause != sandbox.Exited || exit.Code != 0 {
-		return 0, 0, fmt.Errorf("the workload ended with %d, %s: %s %s", exit.Code, exit.Cause, exit.Reason, last(string(exit.Stderr)))
+		return 0, fmt.Errorf("the workload ended with %d, %s: %s %s", exit.Code, exit.Cause, exit.Reason, last(string(exit.Stderr)))
 	}
-	main, err = printed(exit.Stdout)
-	return asked, main, err
-}
-
-// start opens the workload's files, as a launcher does on each request, and
-// starts it.
-func (o *ours) start(ctx context.Context, work workload, args ...string) (*sandbox.Workload, func(), error) {
-	o.starts++
-	spec, release, err := work.spec(fmt.Sprintf("bench-%d", o.starts), args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	w, err := o.host.Start(ctx, spec)
-	if err != nil {
-		release()
-		return nil, nil, err
-	}
-	return w, release, nil
+	main, err := printed(exit.Stdout)
+	return main - asked, err
 }

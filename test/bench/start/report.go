@@ -23,15 +23,14 @@ type report struct {
 	Starts []row `json:"starts"`
 
 	// What only our own sandbox is asked, as root.
-	Phases []phases `json:"phases,omitempty"`
 	Memory []memory `json:"memory,omitempty"`
 	Stop   stopped  `json:"stop,omitzero"`
-	Leaks  leaks    `json:"leaks,omitzero"`
 }
 
 // host is what the figures depend on.
 type host struct {
 	Kernel     string `json:"kernel"`
+	Processor  string `json:"processor"`
 	Processors int    `json:"processors"`
 	Groups     string `json:"control_groups"`
 	LoadBefore string `json:"load_before"` // of the last minute
@@ -51,7 +50,7 @@ type row struct {
 }
 
 func describe() host {
-	h := host{Processors: runtime.NumCPU(), Groups: "cgroup v2 at " + groups, LoadBefore: load()}
+	h := host{Processor: line("/proc/cpuinfo", "model name"), Processors: runtime.NumCPU(), Groups: "cgroup v2 at " + groups, LoadBefore: load()}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err == nil {
 		h.Kernel = unix.ByteSliceToString(name.Release[:])
@@ -103,7 +102,7 @@ func (r *report) json(w io.Writer) error {
 
 func (r *report) table(w io.Writer) error {
 	h := r.Host
-	fmt.Fprintf(w, "Linux %s, %d processors, load %s before and %s after; %s\n\n", h.Kernel, h.Processors, h.LoadBefore, h.LoadAfter, h.Groups)
+	fmt.Fprintf(w, "Linux %s, %d processors (%s), load %s before and %s after; %s\n\n", h.Kernel, h.Processors, h.Processor, h.LoadBefore, h.LoadAfter, h.Groups)
 	fmt.Fprintf(w, "From the request to the workload's main, %d alternating rounds, milliseconds\n", r.Rounds)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "contender\tmin\tp50\tp95\tx empty\tversion\tnote")
@@ -114,20 +113,8 @@ func (r *report) table(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.2f\t%.1f\t%s\t%s\n", s.Name, s.Min, s.P50, s.P95, s.Ratio, s.Build, s.Note)
 	}
-	if err := t.Flush(); err != nil || len(r.Phases) == 0 {
+	if err := t.Flush(); err != nil || len(r.Memory) == 0 {
 		return err
-	}
-	for _, p := range r.Phases {
-		fmt.Fprintf(w, "\nWhere the time goes: %s, medians of %d traced starts, milliseconds\n", p.Of, p.Starts)
-		if p.Why != "" {
-			fmt.Fprintf(w, "not here: %s\n", p.Why)
-		}
-		for _, one := range p.Phases {
-			fmt.Fprintf(t, "%s\t%.2f\n", one.Name, one.P50)
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
 	}
 	fmt.Fprintf(w, "\nResident beside one idle workload, KiB\n")
 	for _, m := range r.Memory {
@@ -136,9 +123,6 @@ func (r *report) table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nStop of %d processes that ignore SIGTERM: %.0f ms, of them %.0f grace\n", r.Stop.Processes, r.Stop.Took, r.Stop.Grace)
-	b, a := r.Leaks.Before, r.Leaks.After
-	fmt.Fprintf(w, "\nBefore and after %d starts and stops: mounts %d, %d; control groups %d, %d; descriptors %d, %d; processes %d, %d; files of run directories %d, %d\n",
-		r.Leaks.Cycles, b.Mounts, a.Mounts, b.Groups, a.Groups, b.Files, a.Files, b.Processes, a.Processes, b.Left, a.Left)
-	return nil
+	_, err := fmt.Fprintf(w, "\nStop of %d processes that ignore SIGTERM: %.0f ms, of them %.0f grace\n", r.Stop.Processes, r.Stop.Took, r.Stop.Grace)
+	return err
 }

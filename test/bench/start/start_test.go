@@ -72,18 +72,3 @@ func TestRaceKeepsWhoCannotRun(t *testing.T) {
 		t.Errorf("why it cannot run: %q", why)
 	}
 }
-
-func TestTraceLines(t *testing.T) {
-	for text, want := range map[string]event{
-		"  start-27064   [001] .....  1234.000567: sys_enter: NR 435 (7ffc, 58, 0)":                  {1234*time.Second + 567*time.Microsecond, "sys_enter", 435},
-		"  my comm-1-12  [000] d..2.    12.500000: sys_exit: NR 47 = 31":                             {12*time.Second + 500*time.Millisecond, "sys_exit", 47},
-		"  start-27064   [001] .....    12.000001: sched_process_fork: comm=start pid=1 child_pid=2": {12*time.Second + time.Microsecond, "sched_process_fork", 0},
-	} {
-		if got, ok := parse([]byte(text)); !ok || got != want {
-			t.Errorf("%q is %+v, %v, want %+v", text, got, ok, want)
-		}
-	}
-	if _, ok := parse([]byte("# tracer: nop")); ok {
-		t.Error("a comment is taken for an event")
-	}
-}

@@ -9,10 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
 
-	"github.com/hanzoai/link/sandbox"
+	"github.com/hanzoai/link/sandbox/attempt"
 )
 
 const stubborns = 200
@@ -26,21 +25,27 @@ type stopped struct {
 
 // stop starts processes that all ignore SIGTERM and stops them.
 func (o *ours) stop(ctx context.Context, dir string) (stopped, error) {
-	program := filepath.Join(dir, "stubborn")
-	if err := build(program, module+"/stubborn", false); err != nil {
+	work := o.work
+	work.program = filepath.Join(dir, "hanzo")
+	if err := build(work.program, "github.com/hanzoai/link/cmd/hanzo", false); err != nil {
 		return stopped{}, err
 	}
-	work := o.work
-	work.program = program
-	work.limits = sandbox.Limits{} // so many Go programs need more than the one
-	w, release, err := o.start(ctx, work, strconv.Itoa(stubborns))
+	spec, release, err := work.spec("stop", attempt.Argument, "ignore-term", strconv.Itoa(stubborns))
 	if err != nil {
 		return stopped{}, err
 	}
 	defer release()
-	if err := ignoring(ctx, w, stubborns); err != nil {
-		return stopped{}, errors.Join(err, w.Kill())
+	spec.Socket, spec.Grace = attempt.Ready, 10*time.Second
+	w, err := o.host.Start(ctx, spec)
+	if err != nil {
+		return stopped{}, err
 	}
+	defer w.Kill()
+	ready, err := w.Socket(ctx)
+	if err != nil {
+		return stopped{}, err
+	}
+	ready.Close()
 	asked := monotonic()
 	if err := w.Stop(ctx); err != nil {
 		return stopped{}, err
@@ -51,35 +56,5 @@ func (o *ours) stop(ctx context.Context, dir string) (stopped, error) {
 			return stopped{}, fmt.Errorf("%s is still there after Stop: %v", path, err)
 		}
 	}
-	return stopped{Processes: stubborns, Took: ms(took), Grace: ms(10 * time.Second)}, nil
-}
-
-// ignoring waits until so many processes of a workload ignore SIGTERM, by the
-// kernel's own word.
-func ignoring(ctx context.Context, w *sandbox.Workload, want int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for {
-		pids, err := members(w.Group())
-		if err != nil {
-			return err
-		}
-		ignore := 0
-		for _, pid := range pids {
-			mask, err := strconv.ParseUint(status(pid, "SigIgn"), 16, 64)
-			if err == nil && mask>>(syscall.SIGTERM-1)&1 == 1 {
-				ignore++
-			}
-		}
-		if ignore >= want {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%d of %d processes ignore SIGTERM: %w", ignore, want, ctx.Err())
-		case <-w.Done():
-			return fmt.Errorf("the workload ended: %s", w.Exit().Stderr)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return stopped{Processes: stubborns, Took: ms(took), Grace: ms(spec.Grace)}, nil
 }

@@ -19,21 +19,20 @@ const worker = 64731
 // kind train.fit: a stage and a base to read, a spool to write.
 type workload struct {
 	program string // the host's path
-	folder  string // of base and spool
-	stage   string // its stage's
+	folder  string // of stage, base and spool
 	limits  sandbox.Limits
 }
 
 // newWorkload makes the workload's folders in dir.
 func newWorkload(dir, program string, limits sandbox.Limits) (workload, error) {
-	w := workload{program: program, folder: dir, stage: filepath.Join(dir, "stage"), limits: limits}
-	for _, name := range []string{"stage", "base", "spool", "idle"} {
+	w := workload{program: program, folder: dir, limits: limits}
+	for _, name := range []string{"stage", "base", "spool"} {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.Mkdir(path, 0o755), os.Chown(path, worker, worker)); err != nil {
 			return w, err
 		}
 	}
-	return w, os.WriteFile(filepath.Join(dir, "idle", "wait"), nil, 0o644)
+	return w, nil
 }
 
 // controllers are those that its limits need.
@@ -42,12 +41,6 @@ func (w workload) controllers() []string {
 		return nil
 	}
 	return controllers
-}
-
-// idle is the same workload, but it waits to be stopped.
-func (w workload) idle() workload {
-	w.stage = filepath.Join(w.folder, "idle")
-	return w
 }
 
 // spec opens the workload's files. The caller calls release when the workload has
@@ -72,7 +65,7 @@ func (w workload) spec(id string, args ...string) (s sandbox.Spec, release func(
 		ID: id, Program: file(w.program), Args: append([]string{"program"}, args...),
 		Env: []string{"PATH=/usr/bin"}, Limits: w.limits,
 		Mounts: []sandbox.Mount{
-			{Source: file(w.stage), Target: "/in/stage"},
+			{Source: file(filepath.Join(w.folder, "stage")), Target: "/in/stage"},
 			{Source: file(filepath.Join(w.folder, "base")), Target: "/in/base"},
 			{Source: file(filepath.Join(w.folder, "spool")), Target: "/spool", Write: true},
 		},
