@@ -30,12 +30,12 @@ const Argument = "--inside-the-sandbox"
 
 // Result is what came of one attempt.
 type Result struct {
-	Number   int    `json:"number"` // as sandboxes are discussed in the design: stable, with gaps
+	Number   int    `json:"number"` // stable, with gaps: what is tried elsewhere, on a relay (56) or a launcher (from 81)
 	Name     string `json:"name"`
 	Expected string `json:"expected"`
 	Got      string `json:"got"` // what the kernel answered; what gave way, when something did
 	OK       bool   `json:"ok"`
-	Skipped  string `json:"skipped,omitempty"` // why it was not made; OK is then true
+	Skipped  string `json:"skipped,omitempty"` // why the host did not have it made; OK is then true
 }
 
 // Profile is what the workload was given, as far as an attempt expects something
@@ -48,7 +48,7 @@ type Profile struct {
 	Write     []string // what else is mounted for it to write
 	Devices   []string // the device nodes it was admitted to
 	Env       []string // its whole environment
-	Shm       int64    // bytes that /dev/shm may hold; 0: not known
+	Shm       int64    // bytes that /dev/shm may hold
 	Port      int      // a TCP port that is open on the host's 127.0.0.1; 0: none
 	Abstract  string   // an abstract Unix socket that listens on the host; "": none
 	Hidden    []string // paths that exist on the host and may not be seen

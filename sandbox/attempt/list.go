@@ -104,7 +104,6 @@ type trial struct {
 	answers []string
 	count   map[string]int
 	gave    []string
-	skipped string
 }
 
 // held notes an answer that is as it should be.
@@ -135,9 +134,6 @@ func (t *trial) refused(what string, err error, want ...unix.Errno) {
 	}
 }
 
-// skip says why the attempt was not made.
-func (t *trial) skip(format string, args ...any) { t.skipped = fmt.Sprintf(format, args...) }
-
 // result is the trial's line.
 func (t *trial) result(e effort) Result {
 	r := Result{Number: e.number, Name: e.name, Expected: e.expected, OK: len(t.gave) == 0}
@@ -157,8 +153,6 @@ func (t *trial) result(e effort) Result {
 			}
 		}
 		r.Got = strings.Join(parts, ", ")
-	case t.skipped != "":
-		r.Skipped = t.skipped
 	default:
 		r.OK, r.Got = false, "nothing was tried"
 	}

@@ -186,12 +186,8 @@ func readOnly(t *trial) {
 			}
 			t.refused("make a folder in "+place, err, unix.EROFS)
 		default:
-			fd, err := unix.Open(place, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-			if err == nil {
-				unix.Close(fd)
-			}
 			// Permissions are asked first, so the list of mounts must say the rest.
-			t.refused("open to write "+place, err, unix.EROFS, unix.EACCES)
+			t.refused("open to write "+place, tryOpen(place, unix.O_WRONLY), unix.EROFS, unix.EACCES)
 		}
 	}
 	mounts, err := mountTable()

@@ -26,6 +26,9 @@ var networkEfforts = []effort{
 // once; only a packet that left would be waited for.
 const patience = 2 * time.Second
 
+// unreachable is what an address answers that cannot be had, or not be asked for.
+var unreachable = []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT, unix.EACCES}
+
 func unixSockets(t *trial) {
 	paths := []string{
 		"/run/hanzo-link/launcher.sock", "/run/dbus/system_bus_socket", "/run/systemd/private", "/run/systemd/journal/socket",
@@ -61,22 +64,17 @@ func reach(t *trial) {
 		}
 		t.held("lo only")
 	}
-	for _, place := range []struct {
-		name    string
-		address unix.Sockaddr
-	}{
-		{"1.1.1.1", &unix.SockaddrInet4{Addr: [4]byte{1, 1, 1, 1}, Port: 443}},
-		{"DNS at 8.8.8.8", &unix.SockaddrInet4{Addr: [4]byte{8, 8, 8, 8}, Port: 53}},
-		{"the cloud's metadata", &unix.SockaddrInet4{Addr: [4]byte{169, 254, 169, 254}, Port: 80}},
-		{"10.0.0.1", &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}, Port: 80}},
-		{"172.17.0.1", &unix.SockaddrInet4{Addr: [4]byte{172, 17, 0, 1}, Port: 80}},
-		{"192.168.1.1", &unix.SockaddrInet4{Addr: [4]byte{192, 168, 1, 1}, Port: 80}},
-		{"2606:4700:4700::1111", &unix.SockaddrInet6{Addr: [16]byte{0x26, 0x06, 0x47, 0, 0x47, 0, 14: 0x11, 15: 0x11}, Port: 443}},
+	for name, address := range map[string]unix.Sockaddr{
+		"1.1.1.1":              &unix.SockaddrInet4{Addr: [4]byte{1, 1, 1, 1}, Port: 443},
+		"DNS at 8.8.8.8":       &unix.SockaddrInet4{Addr: [4]byte{8, 8, 8, 8}, Port: 53},
+		"the cloud's metadata": &unix.SockaddrInet4{Addr: [4]byte{169, 254, 169, 254}, Port: 80},
+		"10.0.0.1":             &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}, Port: 80},
+		"172.17.0.1":           &unix.SockaddrInet4{Addr: [4]byte{172, 17, 0, 1}, Port: 80},
+		"192.168.1.1":          &unix.SockaddrInet4{Addr: [4]byte{192, 168, 1, 1}, Port: 80},
+		"2606:4700:4700::1111": &unix.SockaddrInet6{Addr: [16]byte{0x26, 0x06, 0x47, 0, 0x47, 0, 14: 0x11, 15: 0x11}, Port: 443},
 	} {
-		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM} {
-			t.refused(place.name, dial(place.address, kind),
-				unix.ENETUNREACH, unix.EAFNOSUPPORT, unix.EADDRNOTAVAIL, unix.EACCES, unix.EHOSTUNREACH)
-		}
+		t.refused(name, dial(address, unix.SOCK_STREAM), unreachable...)
+		t.refused(name, dial(address, unix.SOCK_DGRAM), unreachable...)
 	}
 	ports := []int{22, 53, 111, 631, 2375, 3000, 5432, 6379, 8080, 11434}
 	if t.Port != 0 {
@@ -137,17 +135,13 @@ func listening(t *trial) {
 }
 
 func multicast(t *trial) {
-	for _, place := range []struct {
-		name    string
-		address unix.Sockaddr
-	}{
-		{"mDNS over IPv4", &unix.SockaddrInet4{Addr: [4]byte{224, 0, 0, 251}, Port: 5353}},
-		{"broadcast", &unix.SockaddrInet4{Addr: [4]byte{255, 255, 255, 255}, Port: 67}},
-		{"mDNS over IPv6", &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 0xfb}, Port: 5353, ZoneId: 2}},
-		{"a link-local address", &unix.SockaddrInet6{Addr: [16]byte{0xfe, 0x80, 15: 1}, Port: 80, ZoneId: 2}},
+	for name, address := range map[string]unix.Sockaddr{
+		"mDNS over IPv4":       &unix.SockaddrInet4{Addr: [4]byte{224, 0, 0, 251}, Port: 5353},
+		"broadcast":            &unix.SockaddrInet4{Addr: [4]byte{255, 255, 255, 255}, Port: 67},
+		"mDNS over IPv6":       &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 0xfb}, Port: 5353, ZoneId: 2},
+		"a link-local address": &unix.SockaddrInet6{Addr: [16]byte{0xfe, 0x80, 15: 1}, Port: 80, ZoneId: 2},
 	} {
-		t.refused(place.name, dial(place.address, unix.SOCK_DGRAM),
-			unix.ENETUNREACH, unix.EAFNOSUPPORT, unix.EADDRNOTAVAIL, unix.EACCES, unix.EHOSTUNREACH, unix.ENODEV)
+		t.refused(name, dial(address, unix.SOCK_DGRAM), append(unreachable, unix.ENODEV)...)
 	}
 }
 
@@ -167,11 +161,7 @@ func links(t *trial) {
 	} {
 		t.refused(change.name, netlink(change.kind, change.body), unix.EPERM, unix.EAFNOSUPPORT, unix.EACCES)
 	}
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err == nil {
-		unix.Close(fd)
-	}
-	t.refused("make a tun", err, unix.ENOENT, unix.EPERM, unix.EACCES)
+	t.refused("make a tun", tryOpen("/dev/net/tun", unix.O_RDWR), unix.ENOENT, unix.EPERM, unix.EACCES)
 }
 
 // attribute is a netlink attribute, padded.

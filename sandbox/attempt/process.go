@@ -82,17 +82,9 @@ func otherMemory(t *trial) {
 func initFiles(t *trial) {
 	for _, name := range []string{"mem", "environ", "root", "cwd", "fd", "exe", "maps", "auxv", "syscall", "stack", "io"} {
 		path := "/proc/1/" + name
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			unix.Close(fd)
-		}
-		t.refused(path, err, unix.EACCES, unix.EPERM, unix.ENOENT)
+		t.refused(path, tryOpen(path, unix.O_RDONLY), unix.EACCES, unix.EPERM, unix.ENOENT)
 	}
-	fd, err := unix.Open("/proc/1/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err == nil {
-		unix.Close(fd)
-	}
-	t.refused("/proc/1/mem to write", err, unix.EACCES, unix.EPERM)
+	t.refused("/proc/1/mem to write", tryOpen("/proc/1/mem", unix.O_RDWR), unix.EACCES, unix.EPERM)
 }
 
 // killInit sends what a kernel never delivers to a pid 1 from within. Were it
