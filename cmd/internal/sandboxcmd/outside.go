@@ -41,14 +41,14 @@ const (
 // trials are made one after the other, for some take all they can get. An error is
 // what gave way.
 var trials = []trial{
-	{12, "daemons: setsid, double fork, subreaper", "gone at stop", "", daemonsAtStop},
+	{12, "daemons: setsid, double fork, subreaper", "gone at stop", "", stop(4, "double-fork")},
 	{13, "daemons, and the main program ends", "gone with it", "", daemonsAtExit},
-	{14, "200 processes ignore SIGTERM", "dead after the grace", "", ignoreTerm},
+	{14, "200 processes ignore SIGTERM", "dead after the grace", "", stop(200, "ignore-term", 200)},
 	{15, "fork bomb", "EAGAIN at pids.max", "pids", forkBomb},
 	{16, "thread bomb", "stopped at pids.max", "pids", threadBomb},
 	{50, "a link, FIFO, folder or file as the socket", "refused", "", falseSockets},
-	{54, "fill the disk from the run directory", "ended over its limit", "", fillDisk},
-	{54, "fill the disk from the spool", "ended over its limit", "", fillSpool},
+	{54, "fill the disk from the run directory", "ended over its limit", "", fill(".")},
+	{54, "fill the disk from the spool", "ended over its limit", "", fill("/spool")},
 	{64, "take all memory, in a child", "the whole group is killed", "memory", memoryBomb("anonymous")},
 	{60, "hang a GPU, and end", "its memory is free again", "a program for a GPU, which this check has not", nil},
 	{61, "take more of a GPU's memory than was admitted", "stopped", "a program for a GPU, which this check has not", nil},
@@ -58,7 +58,7 @@ var trials = []trial{
 	{64, "take all memory, in sockets", "killed or refused", "memory", memoryBomb("sockets")},
 	{65, "keep every processor busy", "at most its share", "cpu", spin},
 	{77, "reach another workload of the same user", "none", "", peers},
-	{79, "stop itself with SIGSTOP", "dead after the grace", "", stopSelf},
+	{79, "stop itself with SIGSTOP", "dead after the grace", "", stop(1, "stop-self")},
 }
 
 // run starts workloads of one kind for one trial.
@@ -153,9 +153,20 @@ func allDead(fds []int) error {
 	return nil
 }
 
-// stopAll stops a workload that is ready, and looks whether it is gone in time.
+// stop has a workload do the behaviour, stops it, and looks whether all of at least
+// so many processes are gone in time.
+func stop(atLeast int, words ...any) func(context.Context, *run) (string, error) {
+	return func(ctx context.Context, r *run) (string, error) {
+		w, err := r.start(ctx, nil, words...)
+		if err != nil {
+			return "", err
+		}
+		defer w.Kill()
+		return stopAll(ctx, w, atLeast)
+	}
+}
+
 func stopAll(ctx context.Context, w *sandbox.Workload, atLeast int) (string, error) {
-	defer w.Kill()
 	socket, err := ready(ctx, w)
 	if err != nil {
 		return "", err
@@ -190,14 +201,6 @@ func stopAll(ctx context.Context, w *sandbox.Workload, atLeast int) (string, err
 	return fmt.Sprintf("%d processes dead %s", len(fds), after), nil
 }
 
-func daemonsAtStop(ctx context.Context, r *run) (string, error) {
-	w, err := r.start(ctx, nil, "double-fork")
-	if err != nil {
-		return "", err
-	}
-	return stopAll(ctx, w, 4)
-}
-
 func daemonsAtExit(ctx context.Context, r *run) (string, error) {
 	w, err := r.start(ctx, nil, "double-fork", "exit")
 	if err != nil {
@@ -214,22 +217,6 @@ func daemonsAtExit(ctx context.Context, r *run) (string, error) {
 		return "", errors.New("its control group is left")
 	}
 	return "gone with it", nil
-}
-
-func ignoreTerm(ctx context.Context, r *run) (string, error) {
-	w, err := r.start(ctx, nil, "ignore-term", 200)
-	if err != nil {
-		return "", err
-	}
-	return stopAll(ctx, w, 200)
-}
-
-func stopSelf(ctx context.Context, r *run) (string, error) {
-	w, err := r.start(ctx, nil, "stop-self")
-	if err != nil {
-		return "", err
-	}
-	return stopAll(ctx, w, 1)
 }
 
 func forkBomb(ctx context.Context, r *run) (string, error) {
@@ -289,36 +276,32 @@ func falseSockets(ctx context.Context, r *run) (string, error) {
 	return fmt.Sprintf("refused ×%d", len(kinds)), nil
 }
 
-func fillDisk(ctx context.Context, r *run) (string, error) { return r.fill(ctx, ".") }
-
-func fillSpool(ctx context.Context, r *run) (string, error) { return r.fill(ctx, "/spool") }
-
 // fill lets a workload write four times what it may. What it has is counted now and
 // then, so it can be beyond the limit when it is ended for that.
-func (r *run) fill(ctx context.Context, folder string) (string, error) {
-	w, err := r.start(ctx, nil, "fill-disk", int64(4*disk), folder)
-	if err != nil {
-		return "", err
+func fill(folder string) func(context.Context, *run) (string, error) {
+	return func(ctx context.Context, r *run) (string, error) {
+		w, err := r.start(ctx, nil, "fill-disk", folder, int64(4*disk))
+		if err != nil {
+			return "", err
+		}
+		defer w.Kill()
+		// It is ended for what it wrote, or waits at a quota.
+		select {
+		case <-w.Done():
+		case <-time.After(2 * late):
+		case <-ctx.Done():
+		}
+		w.Kill()
+		e := w.Exit()
+		said := strings.TrimSpace(string(e.Stdout))
+		switch {
+		case e.Cause == sandbox.Disk:
+			return "ended: " + e.Reason, nil
+		case strings.HasSuffix(said, "ENOSPC"), strings.HasSuffix(said, "EDQUOT"):
+			return said, nil
+		}
+		return "", fmt.Errorf("it wrote %s bytes of %d", said, int64(disk))
 	}
-	defer w.Kill()
-	if socket, err := w.Socket(ctx); err == nil {
-		socket.Close()
-	}
-	// It has written all it could, and is ended for it, or stands before a quota.
-	select {
-	case <-w.Done():
-	case <-time.After(2 * late):
-	case <-ctx.Done():
-	}
-	w.Kill()
-	e := w.Exit()
-	switch {
-	case e.Cause == sandbox.Disk:
-		return "ended: " + e.Reason, nil
-	case strings.Contains(string(e.Stdout), "ENOSPC"), strings.Contains(string(e.Stdout), "EDQUOT"):
-		return strings.TrimSpace(string(e.Stdout)), nil
-	}
-	return "", fmt.Errorf("it wrote %s bytes of %d", strings.TrimSpace(string(e.Stdout)), int64(disk))
 }
 
 func memoryBomb(sort string) func(context.Context, *run) (string, error) {
