@@ -3,6 +3,8 @@
 package attempt
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -60,4 +62,48 @@ func reap(pid int) (unix.WaitStatus, error) {
 			return status, err
 		}
 	}
+}
+
+// cloned makes a call that may return in a second process.
+func cloned(number uintptr, a, b uintptr) error {
+	pid, _, errno := unix.RawSyscall6(number, a, b, 0, 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	if pid == 0 {
+		exit(0)
+	}
+	_, err := reap(int(pid))
+	return err
+}
+
+// inChild makes a system call in a child, which takes what the call changed with
+// it when it ends.
+func inChild(number uintptr, a ...uintptr) error {
+	var args [6]uintptr
+	copy(args[:], a)
+	pid, errno := fork()
+	if errno != 0 {
+		return errno
+	}
+	if pid == 0 {
+		_, _, e := unix.RawSyscall6(number, args[0], args[1], args[2], args[3], args[4], args[5])
+		exit(uintptr(e))
+	}
+	status, err := reap(pid)
+	switch {
+	case err != nil:
+		return err
+	case status.Signaled():
+		return errors.New(unix.SignalName(status.Signal()))
+	}
+	return asErrno(status.ExitStatus())
+}
+
+// asErrno is a child's exit status that is an errno.
+func asErrno(status int) error {
+	if status == 0 {
+		return nil
+	}
+	return unix.Errno(status)
 }

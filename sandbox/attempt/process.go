@@ -44,14 +44,6 @@ func tracing(t *trial) {
 	t.denied(unix.EPERM, "seize pid 1", unix.SYS_PTRACE, unix.PTRACE_SEIZE, 1) // which stops nothing
 }
 
-// asErrno is a child's exit status that is an errno.
-func asErrno(status int) error {
-	if status == 0 {
-		return nil
-	}
-	return unix.Errno(status)
-}
-
 func otherMemory(t *trial) {
 	child, end, err := bystander()
 	if err != nil {
