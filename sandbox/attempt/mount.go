@@ -159,22 +159,16 @@ func readOnly(t *trial) {
 		return
 	}
 	for _, m := range mounts {
-		if m.readOnly || m.kind == "proc" || slices.Contains(t.Write, m.target) ||
-			slices.Contains([]string{t.Run, "/dev/shm", "/dev/mqueue", "/tmp"}, m.target) {
-			continue
-		}
-		// A node of /dev is written through, its mount holds nothing.
-		if info, err := os.Stat(m.target); err == nil && info.Mode()&fs.ModeDevice != 0 {
-			continue
-		}
-		t.gaveWay("%s is mounted to write", m.target)
-	}
-	for _, m := range mounts {
-		if m.kind == "proc" || m.target == "/dev" {
+		if m.kind == "proc" {
 			continue
 		}
 		if !m.nosuid {
 			t.gaveWay("%s honours set-user-ID", m.target)
+		}
+		info, err := os.Stat(m.target)
+		device := err == nil && info.Mode()&fs.ModeDevice != 0 // written through, its mount holds nothing
+		if !m.readOnly && !device && m.target != t.Run && m.target != "/dev/shm" && !slices.Contains(t.Write, m.target) {
+			t.gaveWay("%s is mounted to write", m.target)
 		}
 	}
 }
