@@ -185,8 +185,8 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) {
 	}
 	w := &Workload{host: h, spec: spec, process: p, log: h.log.With("activity", spec.ID)}
 	if err := w.start(ctx); err != nil {
-		err = errors.Join(fmt.Errorf("sandbox: %w", err), p.discard())
-		return nil, errors.Join(err, w.removeRun())
+		closeAll(w.counted)
+		return nil, errors.Join(fmt.Errorf("sandbox: %w", err), p.discard())
 	}
 	w.begin()
 	return w, nil
@@ -194,7 +194,10 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Workload, error) {
 
 // start furnishes the stage and has it execute the program.
 func (w *Workload) start(ctx context.Context) error {
-	if err := w.makeRun(); err != nil {
+	w.host.mu.Lock()
+	err := w.run.rename(w.spec.ID)
+	w.host.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	if err := w.group.limit(w.spec.Limits); err != nil {
@@ -202,7 +205,6 @@ func (w *Workload) start(ctx context.Context) error {
 	}
 	program := w.host.base
 	if len(w.spec.Devices) > 0 {
-		var err error
 		if program, err = deviceProgram(w.spec.Devices); err != nil {
 			return err
 		}
@@ -226,27 +228,9 @@ func (w *Workload) start(ctx context.Context) error {
 	return err
 }
 
-// makeRun makes the run directory, which must not exist: a run directory that an
-// earlier workload left is Sweep's to remove.
-func (w *Workload) makeRun() error {
-	runs, user := int(w.host.run.Fd()), int(w.host.cfg.User)
-	if err := unix.Mkdirat(runs, w.spec.ID, 0o700); err != nil {
-		return &os.PathError{Op: "mkdir", Path: w.Run(), Err: err}
-	}
-	dir, err := openDir(runs, w.spec.ID)
-	if err != nil {
-		return errors.Join(err, rmdir(runs, w.spec.ID))
-	}
-	w.dir = dir
-	if err := unix.Fchown(int(dir.Fd()), user, user); err != nil {
-		return &os.PathError{Op: "chown", Path: w.Run(), Err: err}
-	}
-	return nil
-}
-
-// open keeps the directories whose contents count as the workload's disk use.
+// open keeps the directories, besides the run directory, whose contents count as the
+// workload's disk use.
 func (w *Workload) open() error {
-	w.counted = []*os.File{w.dir}
 	for _, m := range w.spec.Mounts {
 		if !m.Write {
 			continue
@@ -289,7 +273,7 @@ func (w *Workload) order() (stage.Order, []*os.File, error) {
 	if err := detach(s.Program, roAttr); err != nil {
 		return o, mounts, err
 	}
-	if err := detach(w.dir, attrOf(true, s.ExecRun)); err != nil {
+	if err := detach(w.run.dir, attrOf(true, s.ExecRun)); err != nil {
 		return o, mounts, err
 	}
 	for _, m := range s.Mounts {

@@ -25,19 +25,25 @@ type process struct {
 	control *os.File // our end; the stage ends when it closes
 	pidfd   *os.File
 	out     [2]*os.File // reading ends of its stdout and stderr
+	run     *runDir
 }
 
-// launch makes a group and a stage born in it, and waits until it is parked. h.mu is
+// launch makes a group, a run directory and a stage born in the group, and waits until it is parked. h.mu is
 // held.
 func (h *Host) launch(ctx context.Context) (*process, error) {
 	g, err := h.newGroup()
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.spawn(g)
+	run, err := h.newRun(g)
 	if err != nil {
 		return nil, errors.Join(err, g.remove())
 	}
+	p, err := h.spawn(g)
+	if err != nil {
+		return nil, errors.Join(err, g.remove(), run.remove())
+	}
+	p.run = run
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the stage was not ready within %v", startTimeout))
 	defer cancel()
 	if _, err := p.await(ctx, func(r stage.Report) bool { return r.Parked }); err != nil {
@@ -178,7 +184,7 @@ func (p *process) discard() error {
 	err := p.group.kill()
 	p.cmd.Wait()
 	p.close()
-	return errors.Join(err, p.group.remove())
+	return errors.Join(err, p.group.remove(), p.run.remove())
 }
 
 func (p *process) close() {

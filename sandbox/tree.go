@@ -195,9 +195,9 @@ func (w *Workload) watchDisk(ctx context.Context) {
 	defer tick.Stop()
 	var next time.Time // not to count before
 	for {
-		over := overFree(w.dir, l.Free)
+		over := overFree(w.run.dir, l.Free)
 		if began := time.Now(); over == "" && l.Disk > 0 && began.After(next) {
-			over = overDisk(w.counted, l.Disk)
+			over = overDisk(append([]*os.File{w.run.dir}, w.counted...), l.Disk)
 			next = time.Now().Add(9 * time.Since(began))
 		}
 		if over != "" {

@@ -25,10 +25,9 @@ type Workload struct {
 	*process
 	host *Host
 	spec Spec
-	dir  *os.File // the run directory
 	log  *slog.Logger
 
-	counted []*os.File // directories whose contents are its disk use, dir first
+	counted []*os.File // directories whose contents are its disk use, besides the run directory
 
 	done chan struct{} // closed when nothing of the workload is left
 	exit Exit          // written before done is closed
@@ -87,7 +86,8 @@ func (w *Workload) begin() {
 		reading.Wait()
 		w.exit.Stdout, w.exit.Stderr = streams[0].kept, streams[1].kept
 		w.exit.Truncated = streams[0].cut || streams[1].cut
-		w.err = errors.Join(w.group.remove(), w.removeRun())
+		w.err = errors.Join(w.group.remove(), w.run.remove())
+		closeAll(w.counted)
 		w.close()
 		if w.err != nil {
 			w.log.Error("not all of a workload could be removed", "err", w.err)
@@ -113,16 +113,6 @@ func (w *Workload) wait() Exit {
 		exit.Cause, exit.Reason = w.cause, w.reason
 	}
 	return exit
-}
-
-// removeRun removes the run directory, where one was made, with all in it.
-func (w *Workload) removeRun() error {
-	if w.dir == nil {
-		return nil
-	}
-	closeAll(w.counted)
-	w.dir.Close()
-	return removeTree(int(w.host.run.Fd()), w.spec.ID)
 }
 
 // end marks what ends the workload; the first to do so is the cause.
@@ -227,7 +217,7 @@ func (w *Workload) Socket(ctx context.Context) (*os.File, error) {
 }
 
 func (w *Workload) openSocket() (f *os.File, err error) {
-	raw, err := w.dir.SyscallConn()
+	raw, err := w.run.dir.SyscallConn()
 	if err != nil {
 		return nil, err
 	}

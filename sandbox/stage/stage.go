@@ -66,7 +66,7 @@ func run() error {
 	if err := prepare(user); err != nil {
 		return err
 	}
-	if err := shed(); err != nil {
+	if err := shed(user); err != nil {
 		return err
 	}
 	// Decoding the first order costs 0.25 ms and any other 0.05 ms; nobody waits yet.

@@ -53,10 +53,17 @@ func limits(o Order) error {
 	return nil
 }
 
-// shed empties the bounding and ambient sets of this thread, from which the workload
-// is forked: no exec can give a capability any more. What the thread holds stays until
-// it is the workload's user.
-func shed() error {
+// shed gives up what building the workload's world does not need: root's groups on
+// every thread, and the bounding and ambient sets of this one, from which the workload
+// is forked, so that no exec can give it a capability any more. What the threads hold
+// stays until they are the workload's user.
+func shed(group int) error {
+	if err := syscall.Setgroups(nil); err != nil {
+		return fmt.Errorf("setgroups: %w", err)
+	}
+	if err := syscall.Setresgid(group, group, group); err != nil {
+		return fmt.Errorf("setresgid: %w", err)
+	}
 	for c := uintptr(0); ; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if err == unix.EINVAL && c > unix.CAP_AUDIT_READ {
@@ -75,11 +82,10 @@ func shed() error {
 // become is the workload's user without a way back, on every thread of this process,
 // for pid 1 stays.
 func become(user int, groups []int) error {
-	if err := syscall.Setgroups(groups); err != nil {
-		return fmt.Errorf("setgroups: %w", err)
-	}
-	if err := syscall.Setresgid(user, user, user); err != nil {
-		return fmt.Errorf("setresgid: %w", err)
+	if len(groups) > 0 {
+		if err := syscall.Setgroups(groups); err != nil {
+			return fmt.Errorf("setgroups: %w", err)
+		}
 	}
 	if err := syscall.Setresuid(user, user, user); err != nil {
 		return fmt.Errorf("setresuid: %w", err)
