@@ -439,6 +439,9 @@ func leftovers() (found []string) {
 	}
 	runs, _ := os.ReadDir(filepath.Join(state, "run"))
 	for _, r := range runs {
+		if strings.HasPrefix(r.Name(), ".") {
+			continue // the parked stage's, made ahead of an activity
+		}
 		found = append(found, "run/"+r.Name())
 	}
 	groups, _ := filepath.Glob(filepath.Join(unitGroup, "work/*/cgroup.procs"))
