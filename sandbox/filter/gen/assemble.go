@@ -23,6 +23,7 @@ const (
 	enomem          action = unix.SECCOMP_RET_ERRNO | action(unix.ENOMEM)
 	einval          action = unix.SECCOMP_RET_ERRNO | action(unix.EINVAL)
 	eafnosupport    action = unix.SECCOMP_RET_ERRNO | action(unix.EAFNOSUPPORT)
+	eopnotsupp      action = unix.SECCOMP_RET_ERRNO | action(unix.EOPNOTSUPP)
 	eprotonosupport action = unix.SECCOMP_RET_ERRNO | action(unix.EPROTONOSUPPORT)
 	kill            action = unix.SECCOMP_RET_KILL_PROCESS
 )

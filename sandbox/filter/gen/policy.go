@@ -24,21 +24,21 @@ const policy = `
 # Reading and writing.
 allow: read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2
 allow: lseek sendfile splice tee vmsplice copy_file_range readahead fadvise64
-allow: fsync fdatasync sync syncfs sync_file_range fallocate truncate ftruncate
-allow: flock fcntl dup dup2 dup3 pipe pipe2 close close_range
+allow: fsync fdatasync sync syncfs sync_file_range truncate ftruncate
+allow: flock dup dup2 dup3 pipe pipe2 close close_range
+check: fallocate fcntl
 
 # Files by name.
-allow: open openat openat2 creat access faccessat faccessat2
+allow: access faccessat faccessat2
 allow: stat fstat lstat newfstatat statx statfs fstatfs getdents getdents64
 allow: rename renameat renameat2 link linkat symlink symlinkat readlink readlinkat
 allow: unlink unlinkat mkdir mkdirat rmdir chdir fchdir getcwd umask
-allow: chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat
+allow: chown fchown lchown fchownat
 allow: utime utimes futimesat utimensat
 allow: setxattr lsetxattr fsetxattr getxattr lgetxattr fgetxattr listxattr llistxattr
 allow: flistxattr removexattr lremovexattr fremovexattr
 allow: setxattrat getxattrat listxattrat removexattrat
-allow: inotify_init inotify_init1 inotify_add_watch inotify_rm_watch
-check: mknod mknodat ioctl
+check: open openat creat chmod fchmod fchmodat fchmodat2 mknod mknodat ioctl
 
 # Waiting on descriptors.
 allow: poll ppoll select pselect6 eventfd eventfd2 signalfd signalfd4
@@ -100,8 +100,10 @@ EPERM: perf_event_open bpf userfaultfd lookup_dcookie move_pages migrate_pages
 EPERM: mount umount2 open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick
 EPERM: mount_setattr pivot_root chroot unshare setns
 
-# Files other than by a path that is visible, and other people's events and quotas.
+# Files other than by a path that is visible, and other people's events and quotas: a
+# watch on /usr sees what the owner runs, for the files are the same ones.
 EPERM: open_by_handle_at name_to_handle_at fanotify_init fanotify_mark
+EPERM: inotify_init inotify_init1 inotify_add_watch inotify_rm_watch
 EPERM: quotactl quotactl_fd
 
 # Keys: the session keyring is the sandbox's own, the user keyring is not.
@@ -113,9 +115,10 @@ EPERM: settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainna
 EPERM: create_module init_module finit_module delete_module query_module
 EPERM: iopl ioperm modify_ldt
 
-# clone3 keeps its flags in memory, where a filter does not see CLONE_NEW*; libc
-# falls back to clone. io_uring makes calls that no filter sees.
-ENOSYS: clone3 io_uring_setup io_uring_enter io_uring_register
+# clone3 keeps its flags in memory, where a filter does not see CLONE_NEW*, and
+# openat2 its mode; callers fall back to clone and openat. io_uring makes calls that
+# no filter sees.
+ENOSYS: clone3 openat2 io_uring_setup io_uring_enter io_uring_register
 
 # Kernel AIO counts against one number for the whole machine (fs.aio-max-nr),
 # which a workload could use up for the owner's databases.
@@ -136,12 +139,21 @@ ENOSYS: epoll_ctl_old epoll_wait_old remap_file_pages arch_specific_syscall
 
 // checks says what the arguments of a call decide; inet is Profile.Inet.
 func checks(inet bool) map[string]verdict {
+	// The bits that lend a file's user or group to whoever executes it. In a sandbox
+	// they do nothing; a file that is kept would have them outside.
+	plain := func(mode int, otherwise verdict) verdict {
+		return check{arg: mode, mask: unix.S_ISUID | unix.S_ISGID, cases: []one{{0, otherwise}}, rest: eperm}
+	}
 	mknod := func(mode int) verdict {
 		// Named pipes, sockets and files are the workload's own; a device node is a
 		// door to the machine, even where no one could open it.
-		return check{arg: mode, mask: unix.S_IFMT, cases: []one{
+		return plain(mode, check{arg: mode, mask: unix.S_IFMT, cases: []one{
 			{unix.S_IFCHR, eperm}, {unix.S_IFBLK, eperm},
-		}, rest: allow}
+		}, rest: allow})
+	}
+	// The mode means something only where a file is made; else it may be anything.
+	open := func(flags int) verdict {
+		return check{arg: flags, mask: unix.O_CREAT | tmpfile, cases: []one{{0, allow}}, rest: plain(flags+1, allow)}
 	}
 	socket := check{arg: 0, mask: all, cases: []one{
 		{unix.AF_UNIX, allow},
@@ -167,6 +179,24 @@ func checks(inet bool) map[string]verdict {
 	return map[string]verdict{
 		"mmap":         huge(3, unix.MAP_HUGETLB),
 		"memfd_create": huge(1, unix.MFD_HUGETLB),
+
+		"open":      open(1),
+		"openat":    open(2),
+		"creat":     plain(1, allow),
+		"chmod":     plain(1, allow),
+		"fchmod":    plain(1, allow),
+		"fchmodat":  plain(2, allow),
+		"fchmodat2": plain(2, allow),
+
+		// Space by the gigabyte in one call: with KEEP_SIZE past the largest file, in
+		// files without a name past what is counted. Callers of posix_fallocate write
+		// instead. Giving space back is allowed.
+		"fallocate": check{arg: 1, mask: all, cases: []one{
+			{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, allow},
+		}, rest: eopnotsupp},
+
+		// The old way to watch a directory, as inotify.
+		"fcntl": check{arg: 1, mask: all, cases: []one{{unix.F_NOTIFY, eperm}}, rest: allow},
 
 		"mknod":   mknod(1),
 		"mknodat": mknod(2),
@@ -225,6 +255,8 @@ const (
 	// signal has that number.
 	namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
+
+	tmpfile = 0x400000 // __O_TMPFILE of asm-generic/fcntl.h; O_TMPFILE has O_DIRECTORY too
 
 	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR of linux/fs.h, _IOW('X', 32, struct fsxattr)
 
