@@ -73,6 +73,11 @@ func (g group) limit(l Limits) error {
 		return err
 	}
 	if err := m.Update(&r); err != nil {
+		for _, controller := range []string{"memory", "cpu", "pids"} {
+			if _, missing := os.Stat(filepath.Join(g.path, controller+".max")); gone(missing) {
+				return fmt.Errorf("limits: the controller %s is not on in %s/cgroup.subtree_control", controller, filepath.Dir(g.path))
+			}
+		}
 		return fmt.Errorf("limits: %w", err)
 	}
 	return nil

@@ -69,18 +69,32 @@ func New(cfg Config) (_ *Host, err error) {
 	if h.run, err = openRuns(cfg.Run); err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	// A child puts its own descriptors, from 0 on, in place before it looks for
-	// the binary by number; from this one up it has none.
-	const above = 64
-	fd, err := unix.FcntlInt(cfg.Stage.Fd(), unix.F_DUPFD_CLOEXEC, above)
-	if err != nil {
-		return nil, fmt.Errorf("sandbox: keep the stage binary: %w", err)
+	if h.stage, err = keepStage(cfg.Stage); err != nil {
+		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	h.stage = os.NewFile(uintptr(fd), cfg.Stage.Name())
 	if h.base, err = deviceProgram(nil); err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	return h, nil
+}
+
+// keepStage is a descriptor of our own for the binary. A child puts its own
+// descriptors, from 0 on, in place before it looks for the binary by number; from above
+// up it has none.
+func keepStage(f *os.File) (*os.File, error) {
+	const above = 64
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return nil, fmt.Errorf("%s is not an executable file (%v): it must be the hanzo-stage of this version", f.Name(), info.Mode())
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, above)
+	if err != nil {
+		return nil, fmt.Errorf("keep %s open as descriptor %d or above: %w: the limit on open files (ulimit -n) is lower", f.Name(), above, err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // openRuns opens the directory of run directories, in which root makes and removes
@@ -99,6 +113,11 @@ func openRuns(path string) (*os.File, error) {
 	if err := unix.Fstat(fd, &st); err != nil || !filepath.IsAbs(path) || st.Uid != 0 || st.Mode&0o022 != 0 {
 		dir.Close()
 		return nil, fmt.Errorf("%q must be an absolute path of a directory that only root can write to", path)
+	}
+	// Every workload would see the others' directories.
+	if seen := stage.Shown(path); seen != "" {
+		dir.Close()
+		return nil, fmt.Errorf("%q is below /%s, which every workload sees: keep run directories elsewhere", path, seen)
 	}
 	return dir, nil
 }

@@ -44,7 +44,7 @@ func (h *Host) launch(ctx context.Context) (*process, error) {
 		return nil, errors.Join(err, g.remove(), run.remove())
 	}
 	p.run = run
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the stage was not ready within %v", startTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("the stage was not ready within %v: is %s the hanzo-stage of this version?", startTimeout, h.stage.Name()))
 	defer cancel()
 	if _, err := p.await(ctx, func(r stage.Report) bool { return r.Parked }); err != nil {
 		return nil, errors.Join(err, p.discard())

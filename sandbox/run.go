@@ -30,8 +30,9 @@ func (h *Host) newRun(g group) (*runDir, error) {
 		return nil, errors.Join(err, rmdir(int(r.in.Fd()), r.name))
 	}
 	r.dir = dir
-	if err := unix.Fchown(int(dir.Fd()), int(h.cfg.User), int(h.cfg.User)); err != nil {
-		return nil, errors.Join(&os.PathError{Op: "chown", Path: r.path(), Err: err}, r.remove())
+	// The mode again, for the umask is the caller's.
+	if err := errors.Join(unix.Fchmod(int(dir.Fd()), 0o700), unix.Fchown(int(dir.Fd()), int(h.cfg.User), int(h.cfg.User))); err != nil {
+		return nil, errors.Join(&os.PathError{Op: "give away", Path: r.path(), Err: err}, r.remove())
 	}
 	return r, nil
 }

@@ -29,9 +29,9 @@ type Spec struct {
 
 	Inet      bool          // IPv4 and IPv6 sockets, for a loopback that nothing else is on
 	WholeProc bool          // /proc as GPU libraries need it; otherwise only processes
-	ExecRun   bool          // files in the run directory may be executed
+	ExecRun   bool          // files in the run directory may be executed; a workload can execute its own memory (memfd) in any case
 	Socket    string        // the unix socket that the workload makes in its run directory
-	Umask     int           // the workload's; its run directory is 0700 whatever this is
+	Umask     int           // the workload's; its run directory is made 0700 whatever this is
 	Grace     time.Duration // between SIGTERM and the kill; 0 means 10 s (HIP-1172 A8)
 }
 

@@ -52,7 +52,7 @@ func TestNoProgramOfTheHostsDumpsAWorkload(t *testing.T) {
 
 func TestUmaskOfTheHostDoesNotMatter(t *testing.T) {
 	h := newHost(t)
-	defer unix.Umask(unix.Umask(0o077))
+	defer unix.Umask(unix.Umask(0o777))
 	s := spec(t, "read", "/in/deep/file")
 	dir := t.TempDir()
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "file"), []byte("given\n"), 0o600), os.Chmod(filepath.Join(dir, "file"), 0o644)); err != nil {
@@ -513,6 +513,56 @@ func TestParkedStageIsUsedOnceAndReplacedWhenDead(t *testing.T) {
 func TestStageBinaryIsKeptOutOfTheChildsWay(t *testing.T) {
 	if fd := newHost(t).stage.Fd(); fd < 64 {
 		t.Errorf("it is on descriptor %d", fd)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	h := newHost(t)
+	seen, err := os.MkdirTemp("/usr", "sandbox-test-")
+	if err != nil {
+		t.Skipf("nothing can be made below /usr: %v", err)
+	}
+	defer os.Remove(seen)
+	script := filepath.Join(t.TempDir(), "stage")
+	if err := os.WriteFile(script, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Config){
+		"which every workload sees":       func(c *Config) { c.Run = seen },
+		"stage is not an executable file": func(c *Config) { c.Stage = open(t, script) },
+		"is not an executable file (d":    func(c *Config) { c.Stage = open(t, "/etc") },
+		"cannot run as root":              func(c *Config) { c.User = 0 },
+		"not an absolute path":            func(c *Config) { c.Group = "x" },
+		"that only root can write to":     func(c *Config) { c.Run = "/tmp" },
+	} {
+		cfg := h.cfg
+		change(&cfg)
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
+func TestLimitWithoutItsController(t *testing.T) {
+	h := newHost(t)
+	if _, err := os.Stat(filepath.Join(h.cfg.Group, "memory.max")); err == nil {
+		t.Skip("this host has the memory controller here")
+	}
+	s := spec(t, "echo")
+	s.Limits.Memory = 1 << 30
+	if _, err := h.Start(t.Context(), s); err == nil || !strings.Contains(err.Error(), "the controller memory is not on in "+h.cfg.Group) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What a workload must not do to what is outside it, or is kept.
+func TestWhatIsRefused(t *testing.T) {
+	h := newHost(t)
+	for _, what := range []string{"watch /usr", "notify of /usr", "set-user-id", "made set-user-id", "preallocate", "openat2"} {
+		e := start(t, h, spec(t, "refused", what)).Exit()
+		if e.Code != 0 {
+			t.Errorf("%s: %s", what, e.Stderr)
+		}
 	}
 }
 

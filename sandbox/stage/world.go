@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,12 +45,24 @@ var (
 	}
 )
 
+// Shown is the part of the host's file system, read-only to every workload, that path
+// is in; empty for what none sees.
+func Shown(path string) string {
+	for _, name := range slices.Concat([]string{"usr"}, libraries, configuration) {
+		if strings.HasPrefix(path+"/", "/"+name+"/") {
+			return name
+		}
+	}
+	return ""
+}
+
 // prepare builds what every workload has, makes it the root, and leaves the host's
 // file systems. Only what an order brings is missing afterwards.
 func prepare(user int) error {
 	// What is made here the workload shall pass and read, whatever the host's umask.
 	unix.Umask(0o022)
-	// The first to go when the host is short of memory: rather this than it.
+	// The first to go when the host is short of memory: rather this than it. Where
+	// this process holds CAP_SYS_RESOURCE the workload cannot take it back.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0); err != nil {
 		return err
 	}

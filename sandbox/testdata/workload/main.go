@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var behaviours = map[string]func(args []string) error{
@@ -23,6 +25,7 @@ var behaviours = map[string]func(args []string) error{
 	"descriptors": descriptors,
 	"list":        list,
 	"missing":     missing,
+	"refused":     refused,
 	"read":        read,
 	"write":       write,
 	"open":        openDevice,
@@ -125,6 +128,38 @@ func missing(args []string) error {
 		if _, err := os.Lstat(path); err == nil {
 			say(path)
 		}
+	}
+	return nil
+}
+
+// refused tries one thing and fails unless the kernel answers as the filter says.
+func refused(args []string) error {
+	f, err := os.Create("own")
+	if err != nil {
+		return err
+	}
+	fd := int(f.Fd())
+	want := unix.EPERM
+	switch args[0] {
+	case "watch /usr":
+		_, err = unix.InotifyInit1(0)
+	case "notify of /usr":
+		var dir *os.File
+		if dir, err = os.Open("/usr"); err == nil {
+			_, err = unix.FcntlInt(dir.Fd(), unix.F_NOTIFY, 1 /* DN_ACCESS */)
+		}
+	case "set-user-id":
+		err = unix.Fchmod(fd, 0o4755)
+	case "made set-user-id":
+		_, err = unix.Open("made", unix.O_CREAT|unix.O_WRONLY, 0o2755)
+	case "preallocate":
+		err, want = unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, 1<<20), unix.EOPNOTSUPP
+	case "openat2":
+		_, err = unix.Openat2(unix.AT_FDCWD, "own", &unix.OpenHow{})
+		want = unix.ENOSYS
+	}
+	if err != want {
+		return fmt.Errorf("%v, want %v", err, want)
 	}
 	return nil
 }
