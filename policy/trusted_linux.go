@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,9 @@ import (
 // zero, and the zero Policy admits nothing.
 func Load(path string) (Policy, [32]byte, error) {
 	src, err := ReadTrusted(path, MaxSize)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Policy{}, [32]byte{}, fmt.Errorf("%w: without a policy nothing is offered; as root write %s, with {\"kinds\": []} to begin with", err, path)
+	}
 	if err != nil {
 		return Policy{}, [32]byte{}, err
 	}
