@@ -28,14 +28,23 @@ import (
 // that a person types.
 const Argument = "--inside-the-sandbox"
 
+// State is how an attempt ended.
+type State string
+
+const (
+	Held    State = "held"    // the sandbox answered as it must
+	GaveWay State = "gaveWay" // it did not
+	NotRun  State = "notRun"  // the host lacks what the attempt takes
+	Failed  State = "failed"  // it could not be made, which says nothing about the sandbox
+)
+
 // Result is what came of one attempt.
 type Result struct {
 	Number   int    `json:"number"` // stable, with gaps: what is tried elsewhere, on a relay (56) or a launcher (from 81)
 	Name     string `json:"name"`
 	Expected string `json:"expected"`
-	Got      string `json:"got"` // what the kernel answered; what gave way, when something did
-	OK       bool   `json:"ok"`
-	Skipped  string `json:"skipped,omitempty"` // why the host did not have it made; OK is then true
+	Got      string `json:"got"` // what the kernel answered; what gave way, is lacking or failed
+	State    State  `json:"state"`
 }
 
 // Profile is what the workload was given, as far as an attempt expects something

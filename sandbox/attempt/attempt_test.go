@@ -56,9 +56,36 @@ func TestEveryLineIsListedOnce(t *testing.T) {
 }
 
 func TestResultsEndWhereTheLinesDo(t *testing.T) {
-	output := `{"number":1,"name":"a","expected":"b","got":"c","ok":true}` + "\nfatal error: out of memory\n" + `{"number":2,"ok":true}` + "\n"
-	if got := Results([]byte(output)); len(got) != 1 || got[0].Number != 1 || !got[0].OK {
+	output := `{"number":1,"name":"a","expected":"b","got":"c","state":"held"}` + "\nfatal error: out of memory\n" + `{"number":2,"state":"held"}` + "\n"
+	if got := Results([]byte(output)); len(got) != 1 || got[0].Number != 1 || got[0].State != Held {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestPathsOfMountsAreDecoded(t *testing.T) {
+	for escaped, path := range map[string]string{`/a\040b\011c\012d\134e`: "/a b\tc\nd\\e", `/a\134040b`: `/a\040b`, "/ü": "/ü"} {
+		if got := unescape(escaped); got != path {
+			t.Errorf("%s became %q", escaped, got)
+		}
+	}
+}
+
+// What could not be tried is neither a hole nor a wall.
+func TestAnAttemptThatFailsIsNoHole(t *testing.T) {
+	for _, c := range []struct {
+		note func(*trial)
+		want State
+	}{
+		{func(t *trial) {}, Failed},
+		{func(t *trial) { t.held("EPERM") }, Held},
+		{func(t *trial) { t.held("EPERM"); t.failed("no child") }, Failed},
+		{func(t *trial) { t.failed("no child"); t.gaveWay("root") }, GaveWay},
+	} {
+		tried := new(trial)
+		c.note(tried)
+		if got := tried.result(effort{}); got.State != c.want || got.Got == "" {
+			t.Errorf("%+v, not %s", got, c.want)
+		}
 	}
 }
 
@@ -111,7 +138,7 @@ func TestWithoutASandboxAttemptsSucceed(t *testing.T) {
 	}
 	var gave []int
 	for _, r := range results {
-		if !r.OK {
+		if r.State == GaveWay {
 			gave = append(gave, r.Number)
 		}
 	}

@@ -55,7 +55,7 @@ var unmakeable = append(unmakeableHere, []uintptr{
 func everyCall(t *trial) {
 	answers, err := answersOf(lastCall)
 	if err != nil {
-		t.gaveWay("%v", err)
+		t.failed("%v", err)
 		return
 	}
 	name := func(n uintptr) string { return fmt.Sprintf("call %d", n) }

@@ -25,7 +25,7 @@ func foreign(t *trial) {
 	}
 	child, errno := fork()
 	if errno != 0 {
-		t.gaveWay("no child: %v", errno)
+		t.failed("no child: %v", errno)
 		return
 	}
 	if child == 0 {
@@ -36,7 +36,7 @@ func foreign(t *trial) {
 	status, err := reap(child)
 	switch {
 	case err != nil:
-		t.gaveWay("wait: %v", err)
+		t.failed("wait: %v", err)
 	case status.Signaled() && status.Signal() == unix.SIGSYS:
 		t.held("int 0x80 SIGSYS")
 	case status.Signaled() && status.Signal() == unix.SIGSEGV:

@@ -95,7 +95,7 @@ func workingDirectory(t *trial) {
 	var buffer [unix.PathMax]byte
 	n, err := unix.Getcwd(buffer[:])
 	if err != nil {
-		t.gaveWay("getcwd: %v", err)
+		t.failed("getcwd: %v", err)
 		return
 	}
 	cwd := strings.TrimRight(string(buffer[:n]), "\x00")
@@ -125,7 +125,7 @@ func environment(t *trial) {
 func traps(t *trial) {
 	dir := filepath.Join(t.Run, "traps")
 	if err := makeTraps(dir, t.Read); err != nil {
-		t.gaveWay("%v", err)
+		t.failed("%v", err)
 		return
 	}
 	t.held("made")
@@ -198,7 +198,7 @@ func deepTrap(dir string) error {
 func fillShm(t *trial) {
 	const most = 256 << 20 // without a known size or a limit on memory, this is the host's
 	if t.Shm <= 0 || t.Shm > most {
-		t.gaveWay("not tried, for its size is not known to be small")
+		t.failed("not tried, for its size is not known to be small")
 		return
 	}
 	// In parts, for there may be a limit on the size of one file.

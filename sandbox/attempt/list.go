@@ -51,7 +51,7 @@ func (p Profile) Arguments() []string {
 
 // Main is the program that runs inside. The first argument is the mode; what it
 // finds it writes to w. It answers the exit status: 0 unless something gave way
-// (1) or it was called wrongly (2).
+// or could not be tried (1) or it was called wrongly (2).
 func Main(args []string, w io.Writer) int {
 	opened := descriptors()     // before the runtime opens its own
 	signal.Ignore(unix.SIGXFSZ) // so that a file too large is an error to report
@@ -84,7 +84,7 @@ func Main(args []string, w io.Writer) int {
 			done <- t.result(e)
 		}()
 		r := <-done
-		if !r.OK {
+		if r.State != Held {
 			status = 1
 		}
 		line, err := json.Marshal(r)
@@ -104,6 +104,7 @@ type trial struct {
 	answers []string
 	count   map[string]int
 	gave    []string
+	broken  []string
 }
 
 // held notes an answer that is as it should be.
@@ -121,6 +122,11 @@ func (t *trial) gaveWay(format string, args ...any) {
 	t.gave = append(t.gave, fmt.Sprintf(format, args...))
 }
 
+// failed notes that something could not be tried.
+func (t *trial) failed(format string, args ...any) {
+	t.broken = append(t.broken, fmt.Sprintf(format, args...))
+}
+
 // refused judges the answer of what was tried: err must be one of want.
 func (t *trial) refused(what string, err error, want ...unix.Errno) {
 	var errno unix.Errno
@@ -136,15 +142,15 @@ func (t *trial) refused(what string, err error, want ...unix.Errno) {
 
 // result is the trial's line.
 func (t *trial) result(e effort) Result {
-	r := Result{Number: e.number, Name: e.name, Expected: e.expected, OK: len(t.gave) == 0}
+	r := Result{Number: e.number, Name: e.name, Expected: e.expected}
 	switch {
-	case !r.OK:
-		const most = 6 // the rest would hide these
-		r.Got = strings.Join(t.gave[:min(most, len(t.gave))], "; ")
-		if more := len(t.gave) - most; more > 0 {
-			r.Got += fmt.Sprintf("; and %d more", more)
-		}
-	case len(t.answers) > 0:
+	case len(t.gave) > 0:
+		r.State, r.Got = GaveWay, some(t.gave)
+	case len(t.broken) > 0:
+		r.State, r.Got = Failed, some(t.broken)
+	case len(t.answers) == 0:
+		r.State, r.Got = Failed, "nothing was tried"
+	default:
 		parts := make([]string, len(t.answers))
 		for i, a := range t.answers {
 			parts[i] = a
@@ -152,11 +158,19 @@ func (t *trial) result(e effort) Result {
 				parts[i] += fmt.Sprintf(" ×%d", n)
 			}
 		}
-		r.Got = strings.Join(parts, ", ")
-	default:
-		r.OK, r.Got = false, "nothing was tried"
+		r.State, r.Got = Held, strings.Join(parts, ", ")
 	}
 	return r
+}
+
+// some is a list in a table cell, whose end would hide its beginning.
+func some(list []string) string {
+	const most = 6
+	s := strings.Join(list[:min(most, len(list))], "; ")
+	if more := len(list) - most; more > 0 {
+		s += fmt.Sprintf("; and %d more", more)
+	}
+	return s
 }
 
 func errnoName(e unix.Errno) string {

@@ -155,7 +155,7 @@ func readOnly(t *trial) {
 	}
 	mounts, err := mountTable()
 	if err != nil {
-		t.gaveWay("the mounts cannot be read: %v", err)
+		t.failed("the mounts cannot be read: %v", err)
 		return
 	}
 	for _, m := range mounts {
@@ -194,13 +194,19 @@ func mountTable() ([]mount, error) {
 		}
 		options := strings.Split(fields[5], ",")
 		mounts = append(mounts, mount{
-			target:   fields[4],
+			target:   unescape(fields[4]),
 			kind:     fields[dash+1],
 			readOnly: slices.Contains(options, "ro"),
 			nosuid:   slices.Contains(options, "nosuid"),
 		})
 	}
 	return mounts, nil
+}
+
+// unescape decodes a path of mountinfo, where a space, a tab, a newline and a
+// backslash are three octal digits.
+func unescape(path string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }
 
 func fileHandle(t *trial) {
@@ -269,7 +275,7 @@ func above(t *trial) {
 		}
 	}
 	if err != nil {
-		t.gaveWay("stat: %v", err)
+		t.failed("stat: %v", err)
 		return
 	}
 	if root.Dev != higher.Dev || root.Ino != higher.Ino {
@@ -295,7 +301,7 @@ func above(t *trial) {
 func controlGroups(t *trial) {
 	mounts, err := mountTable()
 	if err != nil {
-		t.gaveWay("the mounts cannot be read: %v", err)
+		t.failed("the mounts cannot be read: %v", err)
 		return
 	}
 	for _, m := range mounts {

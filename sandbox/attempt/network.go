@@ -42,7 +42,7 @@ func unixSockets(t *trial) {
 		for _, kind := range []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET} {
 			fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
-				t.gaveWay("no Unix sockets at all: %v", err)
+				t.failed("no Unix sockets at all: %v", err)
 				return
 			}
 			err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
@@ -56,7 +56,7 @@ func unixSockets(t *trial) {
 func reach(t *trial) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		t.gaveWay("the interfaces cannot be listed: %v", err)
+		t.failed("the interfaces cannot be listed: %v", err)
 	}
 	for _, i := range interfaces {
 		if i.Name != "lo" {

@@ -35,7 +35,7 @@ var processEfforts = []effort{
 func tracing(t *trial) {
 	child, end, err := bystander()
 	if err != nil {
-		t.gaveWay("no child to trace: %v", err)
+		t.failed("no child to trace: %v", err)
 		return
 	}
 	defer end()
@@ -47,7 +47,7 @@ func tracing(t *trial) {
 func otherMemory(t *trial) {
 	child, end, err := bystander()
 	if err != nil {
-		t.gaveWay("no child to read: %v", err)
+		t.failed("no child to read: %v", err)
 		return
 	}
 	defer end()
@@ -62,7 +62,7 @@ func otherMemory(t *trial) {
 		t.denied(unix.EPERM, "kcmp"+of, unix.SYS_KCMP, p, p, 0, 0, 0)
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
-			t.gaveWay("pidfd_open%s: %v", of, err)
+			t.failed("pidfd_open%s: %v", of, err)
 			continue
 		}
 		t.denied(unix.EPERM, "pidfd_getfd"+of, unix.SYS_PIDFD_GETFD, uintptr(fd), 1, 0)
@@ -90,7 +90,7 @@ func killInit(t *trial) {
 	state, _, err := processStat(1)
 	switch {
 	case err != nil:
-		t.gaveWay("pid 1 cannot be seen: %v", err)
+		t.failed("pid 1 cannot be seen: %v", err)
 	case strings.Contains("TtZX", state):
 		t.gaveWay("pid 1 is in state %s", state)
 	default:
@@ -134,7 +134,7 @@ func processes() ([]int, error) {
 func hostProcesses(t *trial) {
 	pids, err := processes()
 	if err != nil {
-		t.gaveWay("/proc cannot be listed: %v", err)
+		t.failed("/proc cannot be listed: %v", err)
 		return
 	}
 	for _, pid := range pids {
@@ -182,7 +182,7 @@ func otherUser(t *trial) {
 	}
 	status, err := procStatus("/proc/thread-self/status")
 	if err != nil {
-		t.gaveWay("own status: %v", err)
+		t.failed("own status: %v", err)
 		return
 	}
 	if fields := strings.Fields(status["Uid"] + " " + status["Gid"]); slices.Contains(fields, "0") {
@@ -275,7 +275,7 @@ func (t *trial) execute(path string) {
 func capabilities(t *trial) {
 	status, err := procStatus("/proc/thread-self/status")
 	if err != nil {
-		t.gaveWay("own status: %v", err)
+		t.failed("own status: %v", err)
 		return
 	}
 	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
@@ -308,7 +308,7 @@ func coreDump(t *trial) {
 		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}), unix.EPERM)
 	child, errno := fork()
 	if errno != 0 {
-		t.gaveWay("no child: %v", errno)
+		t.failed("no child: %v", errno)
 		return
 	}
 	if child == 0 {
@@ -321,7 +321,7 @@ func coreDump(t *trial) {
 	status, err := reap(child)
 	switch {
 	case err != nil:
-		t.gaveWay("wait: %v", err)
+		t.failed("wait: %v", err)
 	case status.CoreDump():
 		t.gaveWay("the kernel wrote or handed over a core dump")
 	case !status.Signaled():
@@ -370,7 +370,7 @@ func zombies(t *trial) {
 	const number, batch = 1000, 100 // a zombie still counts as a process
 	for made := 0; made < number; made += batch {
 		if err := orphan(batch); err != nil {
-			t.gaveWay("after %d: %v", made, err)
+			t.failed("after %d: %v", made, err)
 			return
 		}
 		if left := awaitReaped(10 * time.Second); left > 0 {

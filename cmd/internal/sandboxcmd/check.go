@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/sandbox"
@@ -27,6 +30,7 @@ func Inside(args []string) (status int, inside bool) {
 // Report is everything that a check found.
 type Report struct {
 	OK     bool    `json:"ok"`
+	Error  string  `json:"error,omitempty"`  // why nothing could be tried
 	Offers bool    `json:"offers"`           // whether this host can offer work at all
 	Reason string  `json:"reason,omitempty"` // why not
 	Host   []Have  `json:"host"`
@@ -34,6 +38,7 @@ type Report struct {
 	Held   int     `json:"held"`
 	Gave   int     `json:"gaveWay"`
 	NotRun int     `json:"notRun"`
+	Failed int     `json:"failed"` // could not be tried
 }
 
 // Have is one thing that a host needs, or is better for.
@@ -56,6 +61,8 @@ func check(ctx context.Context, streams term.IO, asJSON bool) error {
 	if uid := os.Geteuid(); uid != 0 {
 		return fmt.Errorf("this is user %d: the sandbox is built by root, so its check is too; run sudo hanzo sandbox check", uid)
 	}
+	ctx, release := unhurried(ctx)
+	defer release()
 	progress := term.NewProgress(streams.Err)
 	defer progress.Done()
 	r, err := examine(ctx, nil, progress.Show)
@@ -73,13 +80,34 @@ func check(ctx context.Context, streams term.IO, asJSON bool) error {
 	return r.verdict()
 }
 
+// unhurried is cancelled by whatever asks the check to end. Until release, which is
+// when everything has been taken away, no such signal ends it at once: neither a
+// second one, nor that nobody reads what it prints.
+func unhurried(ctx context.Context) (_ context.Context, release func()) {
+	signals := []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGQUIT}
+	if !signal.Ignored(unix.SIGHUP) { // by nohup
+		signals = append(signals, unix.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(ctx, signals...)
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, unix.SIGPIPE) // the write is answered EPIPE instead
+	return ctx, func() {
+		signal.Stop(pipe)
+		stop()
+	}
+}
+
 // verdict is the error of a report that is not good.
 func (r *Report) verdict() error {
 	switch {
 	case r.Gave > 0:
 		return fmt.Errorf("%s gave way: do not let this machine run the work of others", count(r.Gave, "attempt", "attempts"))
+	case r.Error != "":
+		return errors.New("nothing could be tried: " + r.Error)
 	case !r.Offers:
 		return errors.New("this machine lacks what a sandbox needs: " + r.Reason)
+	case r.Failed > 0:
+		return fmt.Errorf("%s could not be made, so whether the sandbox holds is not known: see what it says beside each", count(r.Failed, "attempt", "attempts"))
 	case !r.OK:
 		return errors.New("the sandbox could not be tried whole")
 	}
@@ -88,11 +116,9 @@ func (r *Report) verdict() error {
 
 // examine does it all. alter, for tests, makes a hole in what is built.
 func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Report, err error) {
-	g, err := newGround()
-	if err != nil {
-		return nil, err
-	}
+	g, unready := newGround()
 	defer func() {
+		show("taking away what was made")
 		if undone := g.close(); undone != nil {
 			err = errors.Join(err, fmt.Errorf("not everything could be taken away: %w", undone))
 		}
@@ -107,12 +133,17 @@ func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Rep
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if unready != nil {
+		r.Error = unready.Error()
+		return r, nil
+	}
 	if g.group == "" {
 		return r, nil // nothing can be built; the probe has said why
 	}
 	host, err := sandbox.New(g.config())
 	if err != nil {
-		return nil, err
+		r.Error = err.Error()
+		return r, nil
 	}
 	defer func() { err = errors.Join(err, host.Close()) }()
 	all, none := kinds()
@@ -130,34 +161,37 @@ func examine(ctx context.Context, alter func(*built), show func(string)) (_ *Rep
 		a.Results = append(a.Results, results...)
 		r.Kinds = append(r.Kinds, a)
 		for _, result := range results {
-			switch {
-			case !result.OK:
-				r.Gave++
-			case result.Skipped != "":
-				r.NotRun++
-			default:
+			switch result.State {
+			case attempt.Held:
 				r.Held++
+			case attempt.NotRun:
+				r.NotRun++
+			case attempt.Failed:
+				r.Failed++
+			default:
+				r.Gave++
 			}
 		}
 	}
 	if none != "" {
 		r.Host = append(r.Host, Have{Name: "sandbox with a GPU", Detail: none})
 	}
-	r.OK = r.OK && r.Gave == 0
+	r.OK = r.OK && r.Gave == 0 && r.Failed == 0
 	return r, nil
 }
 
-// limit bounds the attempts on one kind. They take seconds; on a machine that is
+// Limits of the list and of one trial. They take seconds; on a machine that is
 // emulated, a hundred.
-const limit = 10 * time.Minute
+const (
+	listLimit  = 5 * time.Minute
+	trialLimit = 2 * time.Minute
+)
 
 var errLong = errors.New("it took too long")
 
 // tryAll makes every attempt on one kind: first the list, then what is judged from
 // outside.
 func (g *ground) tryAll(ctx context.Context, host *sandbox.Host, k kind, alter func(*built), show func(string)) ([]attempt.Result, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLong)
-	defer cancel()
 	results, err := g.tryList(ctx, host, k, alter)
 	if err != nil {
 		return results, err
@@ -166,31 +200,43 @@ func (g *ground) tryAll(ctx context.Context, host *sandbox.Host, k kind, alter f
 		if ctx.Err() != nil {
 			return results, context.Cause(ctx)
 		}
-		result := attempt.Result{Number: t.number, Name: t.name, Expected: t.expected, OK: true}
-		if t.needs != "" && !g.limited(t.needs) {
-			result.Skipped = "needs the " + t.needs + " controller of cgroup v2"
-			if t.try == nil {
-				result.Skipped = "needs " + t.needs
-			}
-			results = append(results, result)
-			continue
-		}
 		show(fmt.Sprintf("%s: %s", k.name, t.name))
 		r := &run{ground: g, host: host, kind: k, name: fmt.Sprintf("trial-%d-%d", t.number, i), alter: alter}
-		got, err := t.try(ctx, r)
-		if err != nil {
-			result.OK, got = false, err.Error()
-		}
-		result.Got = got
-		results = append(results, result)
+		results = append(results, t.result(ctx, r))
 	}
 	slices.SortStableFunc(results, func(a, b attempt.Result) int { return cmp.Compare(a.Number, b.Number) })
 	return results, nil
 }
 
+// result makes the trial.
+func (t trial) result(ctx context.Context, r *run) attempt.Result {
+	result := attempt.Result{Number: t.number, Name: t.name, Expected: t.expected}
+	switch {
+	case t.try == nil:
+		result.State, result.Got = attempt.NotRun, "needs "+t.needs
+		return result
+	case t.needs != "" && !r.limited(t.needs):
+		result.State, result.Got = attempt.NotRun, "needs the "+t.needs+" controller of cgroup v2"
+		return result
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, trialLimit, errLong)
+	defer cancel()
+	got, err := t.try(ctx, r)
+	result.State, result.Got = attempt.Held, got
+	if err != nil {
+		result.State, result.Got = attempt.GaveWay, err.Error()
+	}
+	if _, unknown := errors.AsType[untried](err); unknown {
+		result.State = attempt.Failed
+	}
+	return result
+}
+
 // tryList runs the list inside one workload. A line that did not come is an attempt
 // that took the workload down, or would have been made after it.
 func (g *ground) tryList(ctx context.Context, host *sandbox.Host, k kind, alter func(*built)) ([]attempt.Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listLimit, errLong)
+	defer cancel()
 	b, err := g.build(k, "list")
 	if err != nil {
 		return nil, err
@@ -206,26 +252,27 @@ func (g *ground) tryList(ctx context.Context, host *sandbox.Host, k kind, alter 
 	}
 	defer w.Kill()
 	e, err := running(ctx, w)
-	if err != nil && err != errLong {
+	if err != nil && !errors.Is(err, errLong) {
 		return nil, err
 	}
 	results := attempt.Results(e.Stdout)
 	listed := attempt.Listed()
-	if len(results) < len(listed) {
-		for i, missing := range listed[len(results):] {
-			missing.Got = "not reached"
-			if i == 0 {
-				missing.Got = fmt.Sprintf("the workload ended here: %s", ending(e))
+	for i, missing := range listed[min(len(results), len(listed)):] {
+		missing.State, missing.Got = attempt.Failed, "not reached"
+		if i == 0 {
+			missing.Got = "the workload ended here: " + ending(e)
+			if len(results) > 0 && err == nil { // it had begun
+				missing.State = attempt.GaveWay
 			}
-			results = append(results, missing)
 		}
+		results = append(results, missing)
 	}
 	if _, err := os.Lstat(w.Run()); err == nil {
-		results = append(results, attempt.Result{Number: 52, Name: "take the traps away", Expected: "gone", Got: "the run directory is left"})
+		results = append(results, attempt.Result{Number: 52, Name: "take the traps away", Expected: "gone", Got: "the run directory is left", State: attempt.GaveWay})
 	}
 	if n := g.reached.Load(); n > 0 {
 		results = append(results, attempt.Result{Number: 68, Name: "as the host saw it", Expected: "nobody connects",
-			Got: count(int(n), "connection", "connections")})
+			Got: count(int(n), "connection", "connections"), State: attempt.GaveWay})
 	}
 	return results, nil
 }

@@ -3,11 +3,13 @@
 package sandboxcmd
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,9 +32,9 @@ func TestMain(m *testing.M) {
 	os.Exit(tests(m))
 }
 
-// program is hanzo, built once, in a folder that anyone may read and without
-// hanzo-stage.
-var program string
+// Built once, in folders that anyone may read: hanzo without hanzo-stage, and hanzo
+// beside it.
+var program, whole string
 
 // tests builds hanzo, and puts hanzo-stage where the command looks for it: beside
 // the executable, which is this test.
@@ -47,8 +49,9 @@ func tests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	program = filepath.Join(dir, "hanzo")
-	for out, pkg := range map[string]string{program: "../../hanzo", filepath.Join(filepath.Dir(self), "hanzo-stage"): "../../hanzo-stage"} {
+	program, whole = filepath.Join(dir, "hanzo"), filepath.Join(dir, "whole", "hanzo")
+	stage := filepath.Join(filepath.Dir(whole), stageName)
+	for out, pkg := range map[string]string{whole: "../../hanzo", stage: "../../hanzo-stage"} {
 		build := exec.Command("go", "build", "-o", out, pkg)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if b, err := build.CombinedOutput(); err != nil {
@@ -56,7 +59,19 @@ func tests(m *testing.M) int {
 			return 1
 		}
 	}
+	if err := errors.Join(os.Link(whole, program), copyFile(stage, filepath.Join(filepath.Dir(self), stageName))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
+}
+
+func copyFile(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o755)
 }
 
 // skip says why the sandbox cannot be built here.
@@ -66,21 +81,23 @@ func skip(t *testing.T) {
 		t.Skip("a sandbox is made by root")
 	}
 	g, err := newGround()
+	defer g.close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer g.close()
 	if g.group == "" {
 		t.Skip("this host has no control groups v2 where one looks for them")
 	}
 }
 
 // traces are what a check of this process could leave on this host.
-func traces(t *testing.T) []string {
+func traces(t *testing.T) []string { return tracesOf(t, os.Getpid()) }
+
+func tracesOf(t *testing.T, pid int) []string {
 	t.Helper()
 	var all []string
-	for _, dir := range append(tops, os.TempDir(), "/var/lib/hanzo/link") {
-		found, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf(prefix+"%d-*", os.Getpid())))
+	for _, dir := range slices.Concat(tops, places) {
+		found, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf(prefix+"%d-*", pid)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,11 +127,12 @@ func TestNothingGetsOut(t *testing.T) {
 		var made []int
 		for _, a := range k.Results {
 			made = append(made, a.Number)
-			if !a.OK {
-				t.Errorf("%s: %d %s: expected %s, got %s", k.Kind, a.Number, a.Name, a.Expected, a.Got)
-			}
-			if a.Skipped != "" {
-				t.Logf("%s: %d %s: not run: %s", k.Kind, a.Number, a.Name, a.Skipped)
+			switch a.State {
+			case attempt.Held:
+			case attempt.NotRun:
+				t.Logf("%s: %d %s: not run: %s", k.Kind, a.Number, a.Name, a.Got)
+			default:
+				t.Errorf("%s: %d %s: expected %s, got %s (%s)", k.Kind, a.Number, a.Name, a.Expected, a.Got, a.State)
 			}
 		}
 		for _, number := range []int{1, 2, 3, 4, 6, 7, 8, 9, 11, 12, 13, 14, 15, 16, 18, 19, 21, 22, 24, 25, 26, 27, 29, 30, 31, 32, 34, 36, 37, 38,
@@ -146,7 +164,6 @@ func TestHolesAreFound(t *testing.T) {
 		found []int
 	}{
 		{"/usr writable", func(b *built) { mount(b, "/usr", "/usr", true) }, []int{27}},
-		{"a workload that dies", func(b *built) { b.Args = []string{"hanzo", attempt.Argument, "no mode"} }, []int{46, 1, 39}},
 		{"one of each", func(b *built) {
 			b.Mounts[1].Write = true                            // the base
 			b.Inet = true                                       // sockets that were not admitted
@@ -170,7 +187,7 @@ func TestHolesAreFound(t *testing.T) {
 			}
 			var gave []int
 			for _, r := range results {
-				if !r.OK {
+				if r.State == attempt.GaveWay {
 					gave = append(gave, r.Number)
 				}
 			}
@@ -180,7 +197,7 @@ func TestHolesAreFound(t *testing.T) {
 				}
 			}
 			for _, r := range results {
-				if len(hole.found) == 0 && !r.OK {
+				if len(hole.found) == 0 && r.State != attempt.Held {
 					t.Errorf("%d %s: %s", r.Number, r.Name, r.Got)
 				}
 			}
@@ -192,14 +209,14 @@ func TestHolesAreFound(t *testing.T) {
 func prepared(t *testing.T) (*ground, *sandbox.Host) {
 	t.Helper()
 	g, err := newGround()
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := g.close(); err != nil {
 			t.Error(err)
 		}
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	host, err := sandbox.New(g.config())
 	if err != nil {
 		t.Fatal(err)
@@ -221,11 +238,36 @@ func TestAHoleIsTheCommandsFailure(t *testing.T) {
 		{Offers: true, Gave: 1},
 		{Offers: true, OK: true, Gave: 1},
 		{OK: true, Reason: "no control groups"},
+		{Offers: true, Held: 3, Failed: 1},
+		{Offers: true, OK: true, Error: "no room"},
 		{Offers: true},
 	} {
 		if err := r.verdict(); term.StatusOf(err) != term.Failed {
 			t.Errorf("%+v ends with %v", r, err)
 		}
+	}
+}
+
+// A workload that never began has not tried anything.
+func TestWhatCouldNotBeTriedIsNoHole(t *testing.T) {
+	skip(t)
+	broken := func(b *built) { b.Args = []string{"hanzo", attempt.Argument, "no mode"} }
+	g, host := prepared(t)
+	results, err := g.tryAll(t.Context(), host, kind{name: policy.TrainFit}, broken, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for _, r := range results {
+		if r.State == attempt.GaveWay {
+			t.Errorf("%+v", r)
+		}
+		if r.State == attempt.Failed {
+			failed++
+		}
+	}
+	if listed := len(attempt.Listed()); failed < listed+5 {
+		t.Errorf("only %d failed, of %d in the list alone", failed, listed)
 	}
 }
 
@@ -238,7 +280,7 @@ func TestAConnectionToTheHostIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := results[len(results)-1]; last.Number != 68 || last.OK {
+	if last := results[len(results)-1]; last.Number != 68 || last.State != attempt.GaveWay {
 		t.Errorf("%+v", last)
 	}
 }
@@ -278,6 +320,219 @@ func TestWhatAKilledCheckLeftIsTakenAway(t *testing.T) {
 		if _, err := os.Stat(dir); err != nil {
 			t.Errorf("what another check uses is gone: %v", err)
 		}
+	}
+}
+
+// Root writes below a folder that no other user can pass, at any time of a check.
+func TestNobodyElseComesToWhatACheckMakes(t *testing.T) {
+	skip(t)
+	const nobody = 65534
+	find := func(args ...string) string {
+		command := exec.Command("find", args...)
+		command.Dir = "/"
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		out, err := command.Output()
+		if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	looked := 0
+	_, err := examine(t.Context(), nil, func(string) {
+		for _, path := range traces(t) {
+			looked++
+			if found := find(path, "-writable"); found != "" {
+				t.Errorf("written to by others: %s", found)
+			}
+			if found := find(path, "-mindepth", "1"); found != "" && !strings.HasPrefix(path, tops[0]) {
+				t.Errorf("seen by others: %s", found)
+			}
+		}
+	})
+	if err != nil || looked < 2 {
+		t.Errorf("looked %d times: %v", looked, err)
+	}
+}
+
+func TestWhatIsWrittenIsNew(t *testing.T) {
+	skip(t)
+	g, _ := prepared(t)
+	other := filepath.Join(t.TempDir(), "other")
+	if err := errors.Join(os.WriteFile(other, []byte("of the owner"), 0o600), os.Symlink(other, filepath.Join(g.dir, "planted"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.write("planted", 0o666); err == nil {
+		t.Error("it wrote through a link")
+	}
+	if b, err := os.ReadFile(other); string(b) != "of the owner" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestRootWritesOnlyWhereNobodyCanPutAnythingElse(t *testing.T) {
+	skip(t)
+	dir := filepath.Join(t.TempDir(), "dir")
+	below := filepath.Join(dir, "below")
+	if err := os.MkdirAll(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		uid  int
+		mode os.FileMode
+		safe bool
+	}{{0, 0o755, true}, {0, 0o777, false}, {0, 0o775, false}, {0, 0o777 | os.ModeSticky, true}, {64001, 0o755, false}} {
+		if err := errors.Join(os.Chown(dir, c.uid, 0), os.Chmod(dir, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := owned(below); (err == nil) != c.safe {
+			t.Errorf("user %d, mode %s: %v", c.uid, c.mode, err)
+		}
+	}
+}
+
+func TestASweepTakesOnlyWhatIsRoots(t *testing.T) {
+	skip(t)
+	ended := exec.Command(program, "help")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	name := func(s string) string { return filepath.Join(dir, fmt.Sprintf(prefix+"%d-%s", ended.Process.Pid, s)) }
+	kept := filepath.Join(dir, "kept")
+	err := errors.Join(os.Mkdir(kept, 0o755), os.Mkdir(name("other"), 0o755), os.Chown(name("other"), 64001, 64001),
+		os.Symlink(kept, name("link")), os.Mkdir(name("ours"), 0o700), os.Symlink(kept, filepath.Join(name("ours"), "link")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweep(dir)
+	for _, path := range []string{kept, name("other"), name("link")} {
+		if _, err := os.Lstat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(name("ours")); err == nil {
+		t.Error("what was left of a check is still there")
+	}
+}
+
+// However often it is asked to end, it takes everything away first.
+func TestSignalsLeaveNothing(t *testing.T) {
+	skip(t)
+	for _, signals := range [][]os.Signal{
+		{syscall.SIGHUP}, {syscall.SIGQUIT}, {syscall.SIGINT, syscall.SIGINT}, {syscall.SIGTERM, syscall.SIGTERM, syscall.SIGINT},
+	} {
+		command := exec.Command(whole, "sandbox", "check")
+		stderr, err := command.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		said := bufio.NewReader(stderr)
+		first, err := said.ReadString('\n') // everything is made by then
+		if left := tracesOf(t, command.Process.Pid); err != nil || len(left) == 0 {
+			t.Errorf("nothing was made at %q (%v)", first, err)
+		}
+		for _, signal := range signals {
+			command.Process.Signal(signal)
+		}
+		rest, _ := io.ReadAll(said)
+		command.Wait()
+		if status := command.ProcessState.ExitCode(); status != int(term.Interrupted) {
+			t.Errorf("%v: %v, %s", signals, command.ProcessState, rest)
+		}
+		if left := tracesOf(t, command.Process.Pid); len(left) > 0 {
+			t.Errorf("%v: left behind: %v", signals, left)
+		}
+	}
+}
+
+// A check that cannot build says why, and takes apart what it had.
+func TestWhatCannotBeBuiltSaysWhy(t *testing.T) {
+	skip(t)
+	g, _ := prepared(t)
+	if err := g.root.Mkdir("spool-taken", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := g.build(kind{name: policy.TrainFit}, "taken"); b != nil || !errors.Is(err, os.ErrExist) {
+		t.Errorf("%v, %v", b, err)
+	}
+	if b, err := g.build(kind{name: policy.TrainFit, grant: sandbox.Grant{Mounts: []string{"/is/not"}}}, "other"); b != nil || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v, %v", b, err)
+	}
+}
+
+// Here the file system of real work is too small.
+func TestWithoutRoomItSaysSo(t *testing.T) {
+	skip(t)
+	for options, want := range map[string]string{"size=4m": "320 MiB needed", "size=1g,nr_inodes=12": "4096 are needed"} {
+		script := "mount -t tmpfs -o mode=755," + options + " none /var/lib && exec " + whole + " sandbox check"
+		command := exec.Command("sh", "-c", script)
+		command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		out, err := command.CombinedOutput()
+		if command.ProcessState.ExitCode() != int(term.Failed) || !strings.Contains(string(out), "not enough room in /var/lib") || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, %s", options, err, out)
+		}
+		if !strings.Contains(string(out), "What this host can build") {
+			t.Errorf("%s: no table in %s", options, out)
+		}
+	}
+}
+
+// Root with CAP_SYS_RESOURCE lifts it; else it is said before anything is tried.
+func TestALimitOnFilesIsLiftedOrNamed(t *testing.T) {
+	skip(t)
+	command := exec.Command("sh", "-c", "ulimit -f 1; exec "+whole+" sandbox check --json")
+	out, _ := command.Output()
+	var r Report
+	if err := json.Unmarshal(out, &r); err != nil || r.Gave > 0 || r.Failed > 0 || r.Held == 0 && !strings.Contains(r.Error, "ulimit -f") {
+		t.Errorf("%v in %.2000s", err, out)
+	}
+}
+
+func TestAStageThatIsNoneIsNamed(t *testing.T) {
+	skip(t)
+	for want, make := range map[string]func(path string) error{
+		"is not executable":              func(path string) error { return os.WriteFile(path, nil, 0o644) },
+		"is a folder":                    func(path string) error { return os.Mkdir(path, 0o755) },
+		"is no file":                     func(path string) error { return syscall.Mkfifo(path, 0o755) },
+		"is another program or none":     func(path string) error { return os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755) },
+		"is another program, github.com": func(path string) error { return copyFile(program, path) },
+	} {
+		dir := t.TempDir()
+		hanzo, path := filepath.Join(dir, "hanzo"), filepath.Join(dir, stageName)
+		if err := errors.Join(os.Link(program, hanzo), make(path)); err != nil {
+			t.Fatal(err)
+		}
+		out, _ := exec.Command(hanzo, "sandbox", "check").CombinedOutput()
+		if !strings.Contains(string(out), path+" "+want) || !strings.Contains(string(out), "What this host can build") {
+			t.Errorf("%s: %s", want, out)
+		}
+	}
+}
+
+func TestAUserWhoIsRootOnlyInANamespaceSeesWhy(t *testing.T) {
+	skip(t)
+	command := exec.Command(whole, "sandbox", "check")
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Credential: &syscall.Credential{NoSetGroups: true},
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 64001, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: 64001, Size: 1}}}
+	out, err := command.CombinedOutput()
+	if !command.ProcessState.Exited() {
+		t.Skipf("this host lets nobody make user namespaces: %v", err)
+	}
+	if !strings.Contains(string(out), "What this host can build") || !strings.Contains(string(out), "nothing could be tried") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestNothingTriedIsNotSaidToHold(t *testing.T) {
+	var out bytes.Buffer
+	r := Report{Offers: true, Kinds: []Tried{{Kind: policy.TrainFit, Error: "no space"}}}
+	r.print(&out)
+	if s := out.String(); strings.Contains(s, "held.") || !strings.Contains(s, "Nothing could be tried") {
+		t.Error(s)
 	}
 }
 

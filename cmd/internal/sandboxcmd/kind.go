@@ -76,18 +76,23 @@ func (b *built) open(path string) (*os.File, error) {
 
 // build is the Spec of package launcher, of a stage, a base and a spool of ours, and
 // with the program that tries to get out in place of train. The caller closes it.
-func (g *ground) build(k kind, id string) (b *built, err error) {
-	b = new(built)
-	defer func() {
-		if err != nil {
-			b.close()
-		}
-	}()
-	stage, base := filepath.Join(g.dir, "in/stage"), filepath.Join(g.dir, "in/base")
-	spool := filepath.Join(g.dir, "spool-"+id)
-	err = errors.Join(fillTree(stage), fillTree(base), os.Mkdir(spool, 0o770), os.Chown(spool, int(g.user), int(g.user)))
-	if err != nil {
+func (g *ground) build(k kind, id string) (*built, error) {
+	b := new(built)
+	if err := g.fill(b, k, id); err != nil {
+		b.close()
 		return nil, err
+	}
+	return b, nil
+}
+
+func (g *ground) fill(b *built, k kind, id string) error {
+	spool := "spool-" + id
+	err := errors.Join(g.fillTree("in/stage"), g.fillTree("in/base"), g.root.Mkdir(spool, 0o700))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(g.root.Chown(spool, int(g.user), int(g.user)), g.root.Chmod(spool, 0o770)); err != nil {
+		return err
 	}
 	fit := launcher.TrainFit{
 		Activity: id, Dir: filepath.Join(g.dir, "run", id), CPUs: cpus,
@@ -96,20 +101,20 @@ func (g *ground) build(k kind, id string) (b *built, err error) {
 	for _, in := range []struct {
 		path string
 		to   **os.File
-	}{{stage, &fit.Stage}, {base, &fit.Base}, {spool, &fit.Spool}} {
-		if *in.to, err = b.open(in.path); err != nil {
-			return nil, err
+	}{{"in/stage", &fit.Stage}, {"in/base", &fit.Base}, {spool, &fit.Spool}} {
+		if *in.to, err = b.open(filepath.Join(g.dir, in.path)); err != nil {
+			return err
 		}
 	}
 	for _, path := range k.grant.Mounts {
 		f, err := b.open(path)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		fit.Libraries = append(fit.Libraries, f)
 	}
 	if fit.Program, err = os.Open("/proc/self/exe"); err != nil {
-		return nil, err
+		return err
 	}
 	b.files = append(b.files, fit.Program)
 	if g.limited("memory") {
@@ -136,27 +141,24 @@ func (g *ground) build(k kind, id string) (b *built, err error) {
 	for _, d := range k.grant.Devices {
 		b.profile.Devices = append(b.profile.Devices, d.Path)
 	}
-	return b, nil
+	return nil
 }
 
-// fillTree makes a folder that stands for a tree of the store: files that anyone
-// may read, so that only the mount keeps them from being written.
-func fillTree(dir string) error {
-	if err := os.Mkdir(dir, 0o777); errors.Is(err, os.ErrExist) {
+// fillTree makes a folder that stands for a tree of the store, unless it is there:
+// files that anyone may read and write who can come to them, so that in the sandbox
+// only the mount keeps them from being written.
+func (g *ground) fillTree(dir string) error {
+	if err := g.root.Mkdir(dir, 0o700); errors.Is(err, os.ErrExist) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o777); err != nil {
-		return err
-	}
 	for _, name := range []string{"stage.json", "model.safetensors"} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path, []byte("{}\n"), 0o666), os.Chmod(path, 0o666)); err != nil {
+		if err := g.write(filepath.Join(dir, name), 0o666); err != nil {
 			return err
 		}
 	}
-	return nil
+	return g.root.Chmod(dir, 0o777)
 }
 
 // does makes the workload do one behaviour of package attempt.

@@ -39,7 +39,7 @@ const (
 )
 
 // trials are made one after the other, for some take all they can get. An error is
-// what gave way.
+// what gave way, and one that is [untried] why nothing is known.
 var trials = []trial{
 	{12, "daemons: setsid, double fork, subreaper", "gone at stop", "", stop(4, "double-fork")},
 	{13, "daemons, and the main program ends", "gone with it", "", daemonsAtExit},
@@ -61,6 +61,11 @@ var trials = []trial{
 	{79, "stop itself with SIGSTOP", "dead after the grace", "", stop(1, "stop-self")},
 }
 
+// untried is why an attempt could not be made, which says nothing about the sandbox.
+type untried struct{ error }
+
+func untriedf(format string, args ...any) error { return untried{fmt.Errorf(format, args...)} }
+
 // run starts workloads of one kind for one trial.
 type run struct {
 	*ground
@@ -77,7 +82,7 @@ func (r *run) start(ctx context.Context, adjust func(*sandbox.Spec), words ...an
 	r.count++
 	b, err := r.build(r.kind, fmt.Sprintf("%s-%d", r.name, r.count))
 	if err != nil {
-		return nil, err
+		return nil, untried{err}
 	}
 	defer b.close()
 	b.does(words...)
@@ -88,7 +93,11 @@ func (r *run) start(ctx context.Context, adjust func(*sandbox.Spec), words ...an
 	if r.alter != nil {
 		r.alter(b)
 	}
-	return r.host.Start(ctx, b.Spec)
+	w, err := r.host.Start(ctx, b.Spec)
+	if err != nil {
+		return nil, untried{err}
+	}
+	return w, nil
 }
 
 // ready waits until the workload does what it is for.
@@ -99,7 +108,7 @@ func ready(ctx context.Context, w *sandbox.Workload) (*os.File, error) {
 	}
 	w.Kill()
 	e := w.Exit()
-	return nil, fmt.Errorf("it was not set up: %w; it said %q", err, e.Stderr)
+	return nil, untriedf("it was not set up: %w; it said %q", err, e.Stderr)
 }
 
 // running waits for the end of a workload that ends by itself.
@@ -109,7 +118,7 @@ func running(ctx context.Context, w *sandbox.Workload) (sandbox.Exit, error) {
 		return w.Exit(), nil
 	case <-ctx.Done():
 		w.Kill()
-		return w.Exit(), context.Cause(ctx)
+		return w.Exit(), untried{context.Cause(ctx)}
 	}
 }
 
@@ -175,7 +184,7 @@ func stopAll(ctx context.Context, w *sandbox.Workload, atLeast int) (string, err
 	fds, _, err := held(w)
 	if err != nil {
 		allDead(fds)
-		return "", err
+		return "", untried{err}
 	}
 	began := time.Now()
 	stop := w.Stop(ctx)
@@ -187,7 +196,7 @@ func stopAll(ctx context.Context, w *sandbox.Workload, atLeast int) (string, err
 	case stop != nil:
 		return "", stop
 	case len(fds) < atLeast:
-		return "", fmt.Errorf("only %d processes were there to stop", len(fds))
+		return "", untriedf("only %d processes were there to stop", len(fds))
 	case took > grace+late:
 		return "", fmt.Errorf("it took %.1f s", took.Seconds())
 	}
@@ -209,9 +218,9 @@ func daemonsAtExit(ctx context.Context, r *run) (string, error) {
 	e, err := running(ctx, w)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("its daemons kept it alive: %w", err)
+		return "", fmt.Errorf("its daemons kept it alive: %v", err)
 	case e.Cause != sandbox.Exited || e.Code != 0:
-		return "", fmt.Errorf("it ended with %d (%s) %s", e.Code, e.Cause, e.Stderr)
+		return "", untriedf("it ended with %d (%s) %s", e.Code, e.Cause, e.Stderr)
 	}
 	if _, err := os.Lstat(w.Group()); err == nil {
 		return "", errors.New("its control group is left")
@@ -264,13 +273,18 @@ func falseSockets(ctx context.Context, r *run) (string, error) {
 			return "", err
 		}
 		socket, err := w.Socket(ctx)
+		select {
+		case <-w.Done():
+			return "", untriedf("it made no %s: %s", kind, ending(w.Exit()))
+		default:
+		}
 		w.Kill()
 		if err == nil {
 			socket.Close()
 			return "", fmt.Errorf("a %s was taken for the socket", kind)
 		}
 		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
+			return "", untried{context.Cause(ctx)}
 		}
 	}
 	return fmt.Sprintf("refused ×%d", len(kinds)), nil
@@ -300,6 +314,9 @@ func fill(folder string) func(context.Context, *run) (string, error) {
 		case strings.HasSuffix(said, "ENOSPC"), strings.HasSuffix(said, "EDQUOT"):
 			return said, nil
 		}
+		if n := leading(said); n <= disk {
+			return "", untriedf("it wrote %q, and could have had %d bytes: %s", said, int64(disk), ending(e))
+		}
 		return "", fmt.Errorf("it wrote %s bytes of %d", said, int64(disk))
 	}
 }
@@ -320,16 +337,24 @@ func memoryBomb(sort string) func(context.Context, *run) (string, error) {
 			return "", err
 		}
 		said := strings.TrimSpace(string(e.Stdout))
-		taken, _, _ := strings.Cut(said, ",")
-		n, _ := strconv.ParseInt(taken, 10, 64)
+		n := leading(said)
 		switch {
 		case e.Cause == sandbox.OOM:
 			return "killed: out of memory", nil
 		case sort != "anonymous" && said != "" && n < memory:
 			return "refused: " + said, nil // by the kernel's own limits of a user
+		case n < memory && !strings.Contains(said, "only the child"):
+			return "", untriedf("it took %q, and could have had %d bytes: %s", said, int64(memory), ending(e))
 		}
 		return "", fmt.Errorf("it took %s and ended with %s %s", said, e.Cause, e.Stderr)
 	}
+}
+
+// leading is the number that what a behaviour said begins with; 0: none.
+func leading(said string) int64 {
+	number, _, _ := strings.Cut(said, ",")
+	n, _ := strconv.ParseInt(number, 10, 64)
+	return n
 }
 
 // spin looks at what the group was charged while four threads ask for all they can
@@ -347,7 +372,7 @@ func spin(ctx context.Context, r *run) (string, error) {
 	socket.Close()
 	before, began, err := used(w)
 	if err != nil {
-		return "", err
+		return "", untried{err}
 	}
 	select {
 	case <-time.After(2 * time.Second): // twenty periods of the limit
@@ -355,7 +380,7 @@ func spin(ctx context.Context, r *run) (string, error) {
 	}
 	after, ended, err := used(w)
 	if err != nil {
-		return "", err
+		return "", untried{err}
 	}
 	share := float64(after-before) / float64(ended.Sub(began))
 	if share > 0.6 {
@@ -400,7 +425,7 @@ func peers(ctx context.Context, r *run) (string, error) {
 		}
 		defer socket.Close()
 		if conns[i], err = new(net.Dialer).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd())); err != nil {
-			return "", err
+			return "", untried{err}
 		}
 		defer conns[i].Close()
 		defer context.AfterFunc(ctx, func() { conns[i].SetDeadline(time.Now()) })()
@@ -409,7 +434,7 @@ func peers(ctx context.Context, r *run) (string, error) {
 			unix.Close(fd)
 		}
 		if err != nil {
-			return "", err
+			return "", untried{err}
 		}
 		told[i] = attempt.Other{Name: name, Run: w.Run(), Pids: pids}
 	}
@@ -420,27 +445,32 @@ func peers(ctx context.Context, r *run) (string, error) {
 		asking.Go(func() { answers[i], errs[i] = ask(conns[i], told[1-i]) })
 	}
 	asking.Wait() // before either connection is closed, which would end its workload
-	if err := errors.Join(errs...); err != nil {
-		return "", err
+	for _, err := range errs {
+		if _, unknown := errors.AsType[untried](err); err != nil && !unknown {
+			return "", err
+		}
 	}
-	return answers[0], nil
+	return answers[0], errors.Join(errs...)
 }
 
 // ask tells a peer of the other, and answers what it found.
 func ask(conn net.Conn, other attempt.Other) (string, error) {
 	if err := json.NewEncoder(conn).Encode(other); err != nil {
-		return "", err
+		return "", untried{err}
 	}
 	line, err := bufio.NewReader(conn).ReadBytes('\n')
 	if err != nil {
-		return "", fmt.Errorf("a peer did not answer: %w", err)
+		return "", untriedf("a peer did not answer: %w", err)
 	}
 	results := attempt.Results(line)
 	if len(results) != 1 {
-		return "", fmt.Errorf("a peer answered %q", line)
+		return "", untriedf("a peer answered %q", line)
 	}
-	if !results[0].OK {
+	switch results[0].State {
+	case attempt.GaveWay:
 		return "", errors.New(results[0].Got)
+	case attempt.Failed:
+		return "", untriedf("%s", results[0].Got)
 	}
 	return results[0].Got, nil
 }

@@ -3,11 +3,13 @@
 package sandboxcmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
 
 	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/sandbox/attempt"
 )
 
 // print is the report for a person.
@@ -37,14 +39,8 @@ func (r *Report) print(w io.Writer) {
 		table := term.NewTable(w)
 		table.Row("", "#", "attempt", "expected", "got")
 		for _, a := range k.Results {
-			mark, got := "ok", a.Got
-			switch {
-			case !a.OK:
-				mark = "GAVE WAY"
-			case a.Skipped != "":
-				mark, got = "not run", a.Skipped
-			}
-			table.Row("  "+mark, strconv.Itoa(a.Number), a.Name, a.Expected, got)
+			mark := map[attempt.State]string{attempt.Held: "ok", attempt.NotRun: "not run", attempt.Failed: "not tried"}[a.State]
+			table.Row("  "+cmp.Or(mark, "GAVE WAY"), strconv.Itoa(a.Number), a.Name, a.Expected, a.Got)
 		}
 		table.Flush()
 	}
@@ -55,14 +51,18 @@ func (r *Report) print(w io.Writer) {
 EPERM and EACCES: refused. ENOENT: not there. ENOSYS: no such system call.
 EROFS: cannot be written. EAFNOSUPPORT: no such network. ESRCH: no such process.
 
-%s: %d held, %d gave way, %d not run.
-`, count(r.Held+r.Gave+r.NotRun, "attempt", "attempts"), r.Held, r.Gave, r.NotRun)
+"not run" is what this host lacks something for; "not tried" failed beforehand.
+
+%s: %d held, %d gave way, %d not run, %d not tried.
+`, count(r.Held+r.Gave+r.NotRun+r.Failed, "attempt", "attempts"), r.Held, r.Gave, r.NotRun, r.Failed)
 	switch {
 	case r.Gave > 0:
 		fmt.Fprintln(w, "The sandbox does not hold on this machine.")
+	case r.Held == 0:
+		fmt.Fprintln(w, "Nothing could be tried, so nothing is known of the sandbox on this machine.")
 	case r.Offers && r.OK:
 		fmt.Fprintln(w, "The sandbox holds, and this machine can offer work.")
 	default:
-		fmt.Fprintln(w, "What could be tried held.")
+		fmt.Fprintln(w, "What could be tried held; nothing is known of the rest.")
 	}
 }
