@@ -41,7 +41,7 @@ var statuses = []struct {
 	{Rejected, "the run ended and its gate failed"},
 	{Refused, "a row, a dataset or a purpose was refused before anything was trained"},
 	{Unsynced, "something is not on the control plane, or differs there"},
-	{Interrupted, "interrupted; what was done is kept and can go on"},
+	{Interrupted, "interrupted; a run that was begun is kept and can go on"},
 }
 
 // statusError is an error that knows its exit status.
@@ -192,6 +192,7 @@ func (p Program) find(args []string) (command Command, rest []string, found bool
 
 // unknown says which commands args may have meant.
 func (p Program) unknown(args []string) error {
+	name := args[0]
 	var names, group []string
 	for _, c := range p.Commands {
 		names = append(names, c.Name)
@@ -199,10 +200,13 @@ func (p Program) unknown(args []string) error {
 			group = append(group, c.Name)
 		}
 	}
-	if len(group) > 0 {
-		return Usagef("%s is one of: %s (%s help)", args[0], strings.Join(group, ", "), p.Name)
+	switch {
+	case len(group) > 0 && (len(args) == 1 || strings.HasPrefix(args[1], "-")):
+		return Usagef("%s is one of: %s (%s help)", name, strings.Join(group, ", "), p.Name)
+	case len(group) > 0:
+		name, names = name+" "+args[1], group
 	}
-	return Usagef("unknown command %q; did you mean %q? (%s help)", args[0], nearest(args[0], names), p.Name)
+	return Usagef("unknown command %q; did you mean %q? (%s help)", name, nearest(name, names), p.Name)
 }
 
 func (p Program) help(w io.Writer) {
