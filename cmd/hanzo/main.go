@@ -16,6 +16,6 @@ func main() {
 		Name:     "hanzo",
 		About:    "see and decide what this machine does for Hanzo",
 		Commands: []term.Command{sandboxcmd.Check},
-		Statuses: []term.Status{term.OK, term.Failed, term.Usage},
+		Statuses: []term.Status{term.OK, term.Failed, term.Usage, term.Interrupted},
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/policy"
@@ -445,6 +446,76 @@ func TestSignalsLeaveNothing(t *testing.T) {
 		if left := tracesOf(t, command.Process.Pid); len(left) > 0 {
 			t.Errorf("%v: left behind: %v", signals, left)
 		}
+	}
+}
+
+// What SIGKILL left, a later check takes away.
+func TestAfterAKillTheNextCheckTidies(t *testing.T) {
+	skip(t)
+	command := exec.Command(whole, "sandbox", "check")
+	stderr, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	bufio.NewReader(stderr).ReadString('\n')
+	command.Process.Kill()
+	command.Wait()
+	if left := tracesOf(t, command.Process.Pid); len(left) == 0 {
+		t.Fatal("nothing was left to take away")
+	}
+	for deadline := time.Now().Add(time.Minute); ; { // while the kernel ends its processes
+		for _, dir := range slices.Concat(places, tops) {
+			sweep(dir)
+		}
+		left := tracesOf(t, command.Process.Pid)
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: %v", left)
+		}
+	}
+}
+
+// A controller that was turned on for a check goes off with what is left of it.
+func TestTheRecordOfControllersLiesWithTheGroup(t *testing.T) {
+	skip(t)
+	g, _ := prepared(t)
+	top := filepath.Dir(g.group)
+	available, err := os.ReadFile(filepath.Join(top, "cgroup.controllers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := os.ReadFile(filepath.Join(top, "cgroup.subtree_control"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var free string
+	for _, c := range strings.Fields(string(available)) {
+		if !slices.Contains(strings.Fields(string(on)), c) {
+			free = c
+		}
+	}
+	if free == "" {
+		t.Skip("this host has no controller that is off at the top of cgroup v2")
+	}
+	ended := exec.Command(program, "help")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dead := &ground{group: filepath.Join(top, fmt.Sprintf(prefix+"%d-1", ended.Process.Pid))}
+	if err := os.Mkdir(dead.group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(dead.turnOn(top, free), dead.turnOn(dead.group, free)); err != nil {
+		t.Error(err)
+	}
+	sweep(top)
+	if now, _ := os.ReadFile(filepath.Join(top, "cgroup.subtree_control")); string(now) != string(on) {
+		t.Errorf("%q is on, and was %q", now, on)
 	}
 }
 

@@ -213,6 +213,10 @@ func sweep(dir string) {
 		}
 		record := make([]byte, 256)
 		n, _ := unix.Lgetxattr(path, onRecord, record)
+		if kill, err := os.OpenFile(filepath.Join(path, "cgroup.kill"), os.O_WRONLY, 0); err == nil {
+			kill.WriteString("1") // those of its workloads that are not dead yet
+			kill.Close()
+		}
 		if os.RemoveAll(path) != nil {
 			continue
 		}

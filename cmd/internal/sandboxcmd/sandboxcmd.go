@@ -28,9 +28,10 @@ rights that tries to get out: to other processes, files, devices, the network, t
 kernel, another workload. Each attempt is one line, with what must come of it and
 what came.
 
-It exits 0 only when nothing gave way and nothing that this machine needs is
-missing. Whatever it makes (a control group, a folder) it takes away again, when
-it is interrupted as well.`,
+It exits 0 only when nothing gave way, nothing failed beforehand and nothing that
+this machine needs is missing. Whatever it makes (a control group; a folder where
+real work lies, in /var/lib) it takes away again, when it is interrupted as well.
+What a check leaves that was killed (kill -9) the next one takes away.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
