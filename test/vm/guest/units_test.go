@@ -42,7 +42,7 @@ func TestUnits(t *testing.T) {
 	})
 	t.Run("the folders are whose they must be", func(t *testing.T) {
 		for dir, want := range map[string]string{
-			"": "1771 root hanzo-link", "run": "711 root root", "spool": "750 root hanzo-link", "store": "750 hanzo-link hanzo-link",
+			"": "1771 root hanzo-link", "run": "700 root root", "spool": "750 root hanzo-link", "store": "750 hanzo-link hanzo-link",
 		} {
 			if got := run(t, "stat", "-c", "%a %U %G", filepath.Join(state, dir)); got != want {
 				t.Errorf("%s is %s, want %s", filepath.Join(state, dir), got, want)
