@@ -40,7 +40,7 @@ const (
 
 // Result is what came of one attempt.
 type Result struct {
-	Number   int    `json:"number"` // stable, with gaps: what is tried elsewhere, on a relay (56) or a launcher (from 81)
+	Number   int    `json:"number"` // stable, with gaps: what is tried elsewhere, on a relay (56) or a launcher (81 to 100)
 	Name     string `json:"name"`
 	Expected string `json:"expected"`
 	Got      string `json:"got"` // what the kernel answered; what gave way, is lacking or failed

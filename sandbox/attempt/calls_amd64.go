@@ -5,7 +5,8 @@ package attempt
 import "golang.org/x/sys/unix"
 
 var (
-	refusedHere    = []uintptr{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_CREATE_MODULE, unix.SYS_QUERY_MODULE}
+	refusedHere = []uintptr{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_CREATE_MODULE, unix.SYS_QUERY_MODULE,
+		unix.SYS_INOTIFY_INIT}
 	unmakeableHere = []uintptr{unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_PAUSE, unix.SYS_SELECT}
 
 	// fatalCalls end a process that has no business with them, by the kernel's

@@ -30,6 +30,11 @@ var fileEfforts = []effort{
 	{55, "fill /dev/shm", "ENOSPC at its size", fillShm},
 	{57, "make device nodes", "EPERM", makeNodes},
 	{58, "open devices that were not admitted", "ENOENT", otherDevices},
+	{101, "reserve disk space past every limit, in a file without a name", "ENOTSUP", reserve},
+	{102, "watch what the owner runs: inotify, F_NOTIFY on /usr", "EPERM", watching},
+	{103, "leave a program that lends its user or group: mode 06755", "EPERM", lending},
+	{105, "make subvolumes of btrfs, which cannot be moved out", "EPERM", subvolumes},
+	{108, "lock what is the host's and mounted to read", "noted", locking},
 }
 
 // descriptors are this process's open files.
@@ -286,4 +291,105 @@ func otherDevices(t *trial) {
 		}
 		return nil
 	})
+}
+
+// reserve takes space that no write takes: it counts neither as a file's size, where
+// the limit of files would stop it, nor under any name, where use is counted.
+func reserve(t *trial) {
+	const much = 1 << 30
+	path := filepath.Join(t.Run, "reserved")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.failed("%v", err)
+		return
+	}
+	defer f.Close() // which gives it back
+	if err := os.Remove(path); err != nil {
+		t.failed("%v", err)
+	}
+	fd := int(f.Fd())
+	t.refused("fallocate that keeps the size", unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, much), unix.EOPNOTSUPP)
+	t.refused("fallocate", unix.Fallocate(fd, 0, 0, much), unix.EOPNOTSUPP)
+}
+
+// watching asks to be told of what happens to files that the host has too.
+func watching(t *trial) {
+	watch := func(fd int, err error) error {
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.InotifyAddWatch(fd, "/usr/bin", unix.IN_OPEN|unix.IN_ACCESS)
+		return err
+	}
+	t.refused("inotify", watch(unix.InotifyInit1(unix.IN_CLOEXEC)), unix.EPERM)
+	dir, err := unix.Open("/usr/bin", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.failed("/usr/bin: %v", err)
+		return
+	}
+	defer unix.Close(dir)
+	const access, multishot = 1, 1 << 31 // DN_ACCESS, DN_MULTISHOT of linux/fcntl.h
+	t.denied(unix.EPERM, "fcntl F_NOTIFY", unix.SYS_FCNTL, uintptr(dir), unix.F_NOTIFY, access|multishot)
+}
+
+// lending makes files that whoever executes them becomes the workload's user by,
+// should they ever lie where set-user-ID counts.
+func lending(t *trial) {
+	const mode = 0o6755
+	path := filepath.Join(t.Run, "lends")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.failed("%v", err)
+		return
+	}
+	defer os.Remove(path)
+	defer f.Close()
+	name := pointer(path)
+	t.denied(unix.EPERM, "fchmod", unix.SYS_FCHMOD, f.Fd(), mode)
+	t.denied(unix.EPERM, "fchmodat", unix.SYS_FCHMODAT, here, name, mode)
+	fchmodat2 := inChild(unix.SYS_FCHMODAT2, here, name, mode, 0)
+	if fchmodat2 != unix.ENOSYS { // before Linux 6.6
+		t.refused("fchmodat2", fchmodat2, unix.EPERM)
+	}
+	t.denied(unix.EPERM, "chmod with one of the bits", unix.SYS_FCHMODAT, here, name, 0o4755)
+	made := path + "-new"
+	defer os.Remove(made)
+	t.denied(unix.EPERM, "open that makes it", unix.SYS_OPENAT, here, pointer(made), unix.O_CREAT|unix.O_WRONLY, mode)
+	t.denied(unix.EPERM, "open that makes it without a name", unix.SYS_OPENAT, here, pointer(t.Run), unix.O_TMPFILE|unix.O_WRONLY, mode)
+	t.denied(unix.EPERM, "mknod", unix.SYS_MKNODAT, here, pointer(made), unix.S_IFREG|mode, 0)
+}
+
+// subvolumes would keep the run directory from being removed.
+func subvolumes(t *trial) {
+	dir, err := unix.Open(t.Run, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.failed("%v", err)
+		return
+	}
+	defer unix.Close(dir)
+	var arguments [4096]byte // struct btrfs_ioctl_vol_args: a descriptor and a name
+	copy(arguments[8:], "subvolume")
+	at := address(&arguments)
+	for _, request := range []uintptr{0x50009401, 0x5000940e, 0x50009417, 0x50009418} { // SNAP_CREATE, SUBVOL_CREATE and their V2
+		t.denied(unix.EPERM, fmt.Sprintf("ioctl %#x", request), unix.SYS_IOCTL, uintptr(dir), request, at)
+	}
+}
+
+// locking takes locks that programs of the host may ask for too. They tell one bit
+// to those who agreed on it; nothing of the host's waits for one on what is its
+// programs'.
+func locking(t *trial) {
+	for _, path := range append([]string{"/usr", "/usr/bin"}, t.Read...) {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			t.held(answer(err))
+		} else {
+			t.held("noted: can be taken")
+		}
+		unix.Close(fd)
+	}
 }

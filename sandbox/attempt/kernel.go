@@ -24,6 +24,7 @@ var kernelEfforts = []effort{
 	{45, "read kernel log, addresses and memory", "denied, empty or zero", kernelMemory},
 	{74, "see the load of the host in /proc", "ENOENT, or noted where a GPU needs all of /proc", load},
 	{79, "set the clock", "EPERM", clock},
+	{104, "take huge pages that the owner has set aside", "ENOMEM", hugePages},
 }
 
 func terminal(t *trial) {
@@ -221,4 +222,20 @@ func clock(t *trial) {
 	t.denied(unix.EPERM, "clock_settime", unix.SYS_CLOCK_SETTIME, unix.CLOCK_REALTIME, now)
 	t.denied(unix.EPERM, "adjtimex", unix.SYS_ADJTIMEX, timex)
 	t.denied(unix.EPERM, "clock_adjtime", unix.SYS_CLOCK_ADJTIME, unix.CLOCK_REALTIME, timex)
+}
+
+func hugePages(t *trial) {
+	const size = 2 << 20
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_HUGETLB)
+	if err == nil {
+		unix.Munmap(b)
+	}
+	t.refused("mmap", err, unix.ENOMEM)
+	t.denied(unix.ENOMEM, "memfd_create", unix.SYS_MEMFD_CREATE, pointer("huge"), unix.MFD_HUGETLB)
+	const hugeSegment = 0o4000 // SHM_HUGETLB of linux/shm.h
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, size, hugeSegment|unix.IPC_CREAT|0o600)
+	if err == nil {
+		unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	}
+	t.refused("shmget", err, unix.ENOMEM, unix.EPERM)
 }

@@ -30,6 +30,8 @@ var processEfforts = []effort{
 	{11, "leave a core dump", "none written", coreDump},
 	{18, "take priority over others", "EPERM or EACCES", priority},
 	{19, "leave 1000 zombies to pid 1", "reaped", zombies},
+	{106, "be killed no sooner than others when memory runs out", "EACCES, or noted", oomScore},
+	{107, "run code of its own from memory: memfd, execveat", "noted", fromMemory},
 }
 
 func tracing(t *trial) {
@@ -306,6 +308,10 @@ func coreDump(t *trial) {
 	}
 	t.refused("raise the limit of core dumps",
 		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}), unix.EPERM)
+	// With 0 the kernel still runs a core_pattern that is a program.
+	none := address(&unix.Rlimit{})
+	t.denied(unix.EPERM, "setrlimit to 0", unix.SYS_SETRLIMIT, unix.RLIMIT_CORE, none)
+	t.denied(unix.EPERM, "prlimit to 0", unix.SYS_PRLIMIT64, 0, unix.RLIMIT_CORE, none, 0)
 	child, errno := fork()
 	if errno != 0 {
 		t.failed("no child: %v", errno)
@@ -364,6 +370,70 @@ func priority(t *trial) {
 	}
 	err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0)
 	t.refused("be spared when memory runs out", err, unix.EACCES, unix.EPERM, unix.EROFS)
+}
+
+// oomScore takes back what the sandbox gave it, by which it dies before what is the
+// owner's. The kernel lets nobody go below what root with CAP_SYS_RESOURCE has set;
+// where the launcher has not that, this is possible, and the limit on memory stays.
+func oomScore(t *trial) {
+	const path = "/proc/self/oom_score_adj"
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.failed("%v", err)
+		return
+	}
+	defer os.WriteFile(path, before, 0)
+	err = os.WriteFile(path, []byte("0"), 0)
+	if err == nil {
+		t.held("noted: can be taken back to 0")
+		return
+	}
+	t.refused("writing 0", err, unix.EACCES, unix.EPERM, unix.EROFS)
+}
+
+// fromMemory executes a copy of this program that is in no file. Mounts that execute
+// nothing keep no one from it: a workload runs what it likes, and that is no wall.
+func fromMemory(t *trial) {
+	code, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.failed("%v", err)
+		return
+	}
+	fd, err := unix.MemfdCreate("code", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.held(answer(err))
+		return
+	}
+	f := os.NewFile(uintptr(fd), "code")
+	defer f.Close()
+	if _, err := f.Write(code); err != nil {
+		t.failed("%v", err)
+		return
+	}
+	const wrongly = 2 // the status of Main that is called without a mode
+	empty := pointer("")
+	args := address(&[]uintptr{pointer("code"), pointer(Argument), 0}[0])
+	env := address(new(uintptr))
+	child, errno := fork()
+	if errno != 0 {
+		t.failed("no child: %v", errno)
+		return
+	}
+	if child == 0 {
+		_, _, e := unix.RawSyscall6(unix.SYS_EXECVEAT, uintptr(fd), empty, args, env, unix.AT_EMPTY_PATH, 0)
+		exit(uintptr(e))
+	}
+	status, err := reap(child)
+	switch {
+	case err != nil:
+		t.failed("wait: %v", err)
+	case status.Exited() && status.ExitStatus() == wrongly:
+		t.held("noted: possible")
+	case status.Exited():
+		t.held(answer(asErrno(status.ExitStatus())))
+	default:
+		t.held(unix.SignalName(status.Signal()))
+	}
 }
 
 func zombies(t *trial) {
