@@ -3,6 +3,7 @@
 package sandboxcmd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -75,7 +76,11 @@ func check(ctx context.Context, streams term.IO, asJSON bool) error {
 			return err
 		}
 	} else {
-		r.print(streams.Out)
+		var text bytes.Buffer
+		r.print(&text)
+		if _, err := text.WriteTo(streams.Out); err != nil {
+			return err
+		}
 	}
 	return r.verdict()
 }

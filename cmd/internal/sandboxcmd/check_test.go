@@ -538,7 +538,7 @@ func TestWhatCannotBeBuiltSaysWhy(t *testing.T) {
 // Here the file system of real work is too small.
 func TestWithoutRoomItSaysSo(t *testing.T) {
 	skip(t)
-	for options, want := range map[string]string{"size=4m": "320 MiB needed", "size=1g,nr_inodes=12": "4096 are needed"} {
+	for options, want := range map[string]string{"size=4m": "192 MiB needed", "size=1g,nr_inodes=12": "4096 are needed"} {
 		script := "mount -t tmpfs -o mode=755," + options + " none /var/lib && exec " + whole + " sandbox check"
 		command := exec.Command("sh", "-c", script)
 		command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

@@ -44,7 +44,7 @@ func kinds() (all []kind, none string) {
 // host little, and large enough for the program that tries.
 const (
 	memory = 128 << 20
-	disk   = 64 << 20
+	disk   = 32 << 20
 	pids   = 256
 	cpus   = 1
 	shm    = memory / 4
