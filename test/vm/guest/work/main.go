@@ -1,4 +1,4 @@
-//go:build linux
+//go:build linux && amd64
 
 // Command work stands where the train binary would, and does to its sandbox what
 // the stage's file tells it to: {"do": "…"}. What the tests need to know it
@@ -137,12 +137,11 @@ var deeds = map[string]func(order){
 		say("written", fmt.Sprint(n))
 		rest()
 	},
-	// n bytes on disk and then more
-	"disk": func(o order) {
+	// one file of a MiB after another, and no faster than disk use is counted
+	"disk": func(order) {
 		block := make([]byte, 1<<20)
 		for i := 0; ; i++ {
-			name := fmt.Sprint("file", i)
-			if err := os.WriteFile(name, block, 0o600); err != nil {
+			if err := os.WriteFile(fmt.Sprint("file", i), block, 0o600); err != nil {
 				fail(err)
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -159,14 +158,16 @@ var deeds = map[string]func(order){
 	},
 	// a daemon: two forks and a session of its own
 	"daemon": func(order) {
-		fork(func() {
+		first := fork(func() {
 			syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
 			if pid, _, _ := syscall.RawSyscall(unix.SYS_FORK, 0, 0, 0); pid == 0 {
 				rest()
 			}
 			syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		})
-		time.Sleep(200 * time.Millisecond) // nothing tells when the second fork is done
+		if _, err := syscall.Wait4(first, nil, 0, nil); err != nil { // it ends after the second fork
+			fail(err)
+		}
 		say("running", "")
 		rest()
 	},
@@ -180,7 +181,6 @@ var deeds = map[string]func(order){
 				}
 			}()
 		}
-		time.Sleep(time.Second)
 		say("running", "")
 		rest()
 	},
@@ -205,13 +205,16 @@ func tryOpen(path string) string {
 }
 
 // fork runs child in a copy of this process, whose runtime is not whole: it may
-// make system calls and nothing else.
-func fork(child func()) {
-	if pid, _, errno := syscall.RawSyscall(unix.SYS_FORK, 0, 0, 0); errno != 0 {
+// make system calls and nothing else. It returns the copy's number.
+func fork(child func()) int {
+	pid, _, errno := syscall.RawSyscall(unix.SYS_FORK, 0, 0, 0)
+	if errno != 0 {
 		fail(errno)
-	} else if pid == 0 {
+	}
+	if pid == 0 {
 		child()
 	}
+	return int(pid)
 }
 
 func rest() {
