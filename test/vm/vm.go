@@ -2,7 +2,7 @@
 
 // Package vm boots a small Debian on an emulated processor, so that tests can
 // have what a build machine may lack: systemd as pid 1 and cgroup v2 with every
-// controller, a reboot, an out-of-memory kill that hurts nobody.
+// controller, an out-of-memory kill that hurts nobody.
 //
 // [Build] makes the image once, from Debian packages, and keeps it; [Image.Boot]
 // starts a machine from it, hands it a folder, runs the program named run in it
@@ -20,7 +20,6 @@ package vm
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -99,9 +98,7 @@ type Boot struct {
 	Payload string    // the folder that stands at /run/payload, whose program run is run as root
 	Results string    // the folder to fill with what is left in /run/results; made when absent
 	Output  io.Writer // what run writes to its standard output and error, as it comes
-	Root    string    // a copy of root.ext4 to change, for a second boot to find; empty: changes are dropped
-	Memory  int       // MiB; 0 is 1024
-	CPUs    int       // 0 is 2
+	Memory  int       // MiB
 }
 
 // ErrNoResults says that a machine ended, or was ended, before it handed back
@@ -147,22 +144,23 @@ func (image Image) boot(ctx context.Context, b Boot) (status int, err error) {
 	if err := os.Truncate(results, 64<<20); err != nil { // sparse: what results there can be
 		return 0, err
 	}
-	root, snapshot := filepath.Join(string(image), "root.ext4"), "snapshot=on"
-	if b.Root != "" {
-		root, snapshot = b.Root, "snapshot=off"
-	}
 	console := filepath.Join(b.Results, "console")
 	args := []string{
 		"-machine", "q35", "-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max",
-		"-smp", strconv.Itoa(cmp.Or(b.CPUs, 2)), "-m", strconv.Itoa(cmp.Or(b.Memory, 1024)),
+		"-smp", "2", "-m", strconv.Itoa(b.Memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "file:" + console, "-serial", "stdio",
 		"-kernel", filepath.Join(string(image), "vmlinuz"), "-initrd", filepath.Join(string(image), "initrd.img"),
 		"-append", kernelArgs,
 	}
-	for _, d := range [][2]string{{root, snapshot}, {payload, "readonly=on"}, {results, "snapshot=off"}} {
-		id := "disk" + strconv.Itoa(len(args))
-		args = append(args, "-drive", "if=none,id="+id+",file="+d[0]+",format=raw,cache=unsafe,"+d[1], "-device", "virtio-blk-pci,drive="+id)
+	// In the order of vda, vdb and vdc. What the machine writes to its root is dropped.
+	for _, disk := range []struct{ id, file, mode string }{
+		{"root", filepath.Join(string(image), "root.ext4"), "snapshot=on"},
+		{"payload", payload, "readonly=on"},
+		{"results", results, "snapshot=off"},
+	} {
+		args = append(args, "-drive", "if=none,id="+disk.id+",file="+disk.file+",format=raw,cache=unsafe,"+disk.mode,
+			"-device", "virtio-blk-pci,drive="+disk.id)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -228,8 +226,8 @@ func makePayload(ctx context.Context, image, dir string) error {
 	return nil
 }
 
-// unpack writes the regular files of a tar into dir, which has none of their
-// folders. A disk that the machine never wrote to is an empty tar.
+// unpack writes the folders and regular files of a tar into dir. A disk that the
+// machine never wrote to is an empty tar.
 func unpack(name, dir string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -48,7 +47,7 @@ func TestVM(t *testing.T) {
 	ctx := t.Context()
 	if deadline, ok := t.Deadline(); ok { // time to say what was running when it is hit
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(-15*time.Second), errors.New("the test's time is up: go test -timeout 20m gives more"))
+		ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(-15*time.Second), errors.New("the test's time is up: go test -timeout 30m gives more"))
 		defer cancel()
 	}
 	dir, err := Dir()
@@ -63,22 +62,22 @@ func TestVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	results := t.ArtifactDir() // kept with go test -artifacts
-	output := &transcript{}
+	var output bytes.Buffer
 	live, err := os.Create(filepath.Join(results, "output")) // to look at while it goes on
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	status, bootErr := image.Boot(ctx, Boot{Payload: makeGuest(t), Results: results, Output: io.MultiWriter(live, output), Memory: 3072})
-	root := output.tree(t)
+	status, bootErr := image.Boot(ctx, Boot{Payload: makeGuest(t), Results: results, Output: io.MultiWriter(live, &output), Memory: 3072})
+	root := tree(t, output.Bytes())
 	for _, sub := range root.children {
 		sub.report(t)
 	}
 	if bootErr != nil {
-		t.Fatalf("%v\nthe machine's output ends:\n%s", bootErr, output.tail(4096))
+		t.Fatalf("%v\nthe machine's output ends:\n%s", bootErr, tail(output.Bytes(), 4096))
 	}
 	if len(root.children) == 0 || status != 0 && !t.Failed() {
-		t.Errorf("the guest ended with status %d:\n%s", status, output.tail(8192))
+		t.Errorf("the guest ended with status %d:\n%s", status, tail(output.Bytes(), 8192))
 	}
 	if t.Failed() {
 		t.Logf("the machine's journal:\n%s", journal(results))
@@ -146,27 +145,11 @@ func journal(results string) string {
 	if i := bytes.Index(text, []byte("Started payload.service")); i >= 0 {
 		text = text[i:]
 	}
-	return string(text[max(0, len(text)-16<<10):])
+	return string(tail(text, 16<<10))
 }
 
-// A transcript collects the machine's output.
-type transcript struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (o *transcript) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text = append(o.text, p...)
-	return len(p), nil
-}
-
-func (o *transcript) tail(n int) []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text[max(0, len(o.text)-n):]
-}
+// tail is the last n bytes of a text, or all of it.
+func tail(text []byte, n int) []byte { return text[max(0, len(text)-n):] }
 
 // A result is what one test in the machine came to.
 type result struct {
@@ -177,11 +160,11 @@ type result struct {
 	children []*result
 }
 
-// tree reads a transcript into the tests it tells of.
-func (o *transcript) tree(t *testing.T) *result {
+// tree reads the machine's output into the tests it tells of.
+func tree(t *testing.T, output []byte) *result {
 	t.Helper()
 	convert := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "tool", "test2json", "-t")
-	convert.Stdin = bytes.NewReader(o.tail(len(o.text)))
+	convert.Stdin = bytes.NewReader(output)
 	events, err := convert.Output()
 	if err != nil {
 		t.Fatalf("go tool test2json: %v", err)
