@@ -110,10 +110,8 @@ func TestCompromisedAgent(t *testing.T) {
 			input := fit(t, stage{Do: "sleep"})
 			start := envelope(t, input)
 			p.change(start, input)
-			changed := envelope(t, input)
-			start.Input = changed.Input
-			// What a cap refuses fails as the policy's denial or for want of room.
-			if r := h.refusal(start); r.Code != p.code && !(p.code == ipc.Denied && r.Code == ipc.Capacity) {
+			start.Input = envelope(t, input).Input
+			if r := h.refusal(start); r.Code != p.code {
 				t.Errorf("refused with %+v, want %s", r, p.code)
 			}
 		})
@@ -125,7 +123,7 @@ func TestCompromisedAgent(t *testing.T) {
 		for range 3 { // beside the one that runs
 			more = append(more, h.start(fit(t, stage{Do: "sleep"})))
 		}
-		if r := h.refusal(envelope(t, fit(t, stage{Do: "sleep"}))); !strings.Contains(r.Message, "concurrency") && !strings.Contains(r.Message, "at once") {
+		if r := h.refusal(envelope(t, fit(t, stage{Do: "sleep"}))); !strings.Contains(r.Message, "concurrency") {
 			t.Errorf("refused with %+v", r)
 		}
 		for _, w := range more {
@@ -208,9 +206,6 @@ func TestAgentDies(t *testing.T) {
 			t.Fatalf("the agent was not killed")
 		}
 		checkNothingLeft(t)
-	}
-	if got := run(t, "systemctl", "show", "-P", "NRestarts", agentUnit); got == "0" {
-		t.Errorf("the unit was restarted %s times", got)
 	}
 	// What systemd gave to the agent again was taken back again.
 	if got := h.try(control.Attempt{Do: "write", Path: unitGroup + "/cgroup.subtree_control", To: "-memory"}); got != "EACCES" {

@@ -128,7 +128,7 @@ func writeManifest() error {
 	return replaceFile(filepath.Join(lib, "manifest.json"), text, 0o644)
 }
 
-// defaultPolicy admits what the tests start, one at a time mostly.
+// defaultPolicy admits what the tests start.
 var defaultPolicy = map[string]any{
 	"kinds": []string{policy.TrainFit}, "orgs": []string{"acme"}, "concurrency": 4, "maxSec": 86400,
 	"caps": map[string]any{"vram": 0, "memory": 2 << 30, "cpus": 16, "disk": 512 << 20},
@@ -185,16 +185,14 @@ func (h *host) dial() {
 	}, &last)
 }
 
-// until waits for a condition. What the pointers refer to is shown when it does
-// not come about.
-func until(t testing.TB, what string, is func() bool, show ...any) {
+// until waits for a condition. What show points to is shown when it does not come
+// about.
+func until(t testing.TB, what string, is func() bool, show ...*any) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			for _, s := range show {
-				if p, ok := s.(*any); ok {
-					t.Log(*p)
-				}
+				t.Log(*s)
 			}
 			t.Fatalf("never: %s\n%s", what, journalTail())
 		}

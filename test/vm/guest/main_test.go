@@ -57,7 +57,7 @@ func run(t testing.TB, name string, args ...string) string {
 	return out
 }
 
-// read returns a file without its last newline.
+// read returns a file without the space around it.
 func read(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)

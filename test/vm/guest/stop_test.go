@@ -4,6 +4,7 @@ package guest
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,10 +90,7 @@ func TestStop(t *testing.T) {
 		h := h.with(t)
 		w := h.start(fit(t, stage{Do: "sleep"}))
 		w.says("running")
-		none := map[string]any{}
-		for k, v := range defaultPolicy {
-			none[k] = v
-		}
+		none := maps.Clone(defaultPolicy)
 		none["kinds"] = []string{}
 		began := time.Now()
 		if err := writePolicy(none); err != nil {

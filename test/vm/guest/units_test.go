@@ -41,6 +41,7 @@ func TestUnits(t *testing.T) {
 		}
 	})
 	t.Run("the folders are whose they must be", func(t *testing.T) {
+		run(t, "systemd-tmpfiles", "--create", "hanzo-link.conf") // again, as every boot does
 		for dir, want := range map[string]string{
 			"": "1771 root hanzo-link", "run": "700 root root", "spool": "750 root hanzo-link", "store": "750 hanzo-link hanzo-link",
 		} {
@@ -48,7 +49,6 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s is %s, want %s", filepath.Join(state, dir), got, want)
 			}
 		}
-		run(t, "systemd-tmpfiles", "--create", "hanzo-link.conf") // again, as every boot does
 	})
 	t.Run("the socket is the agent's group's", func(t *testing.T) {
 		if got := run(t, "stat", "-c", "%a %U %G %F", "/run/hanzo-link/launcher.sock"); got != "660 root hanzo-link socket" {

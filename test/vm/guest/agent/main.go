@@ -113,9 +113,8 @@ func (a *Agent) listen() error {
 		}
 		reply := control.Reply{Reply: r}
 		switch {
-		case r.Started != nil:
-			pidfd := files[len(files)-1]
-			reply.PID = pidOf(pidfd)
+		case r.Started != nil && r.Started.PidFD: // else it was over at once
+			reply.PID = pidOf(files[len(files)-1])
 			a.pidfds = append(a.pidfds, files...)
 		case r.Ended != nil:
 			if r.Ended.Stdout > 0 {
@@ -192,20 +191,15 @@ func (a *Agent) Try(try control.Attempt, answer *string) error {
 }
 
 func attempt(try control.Attempt) error {
-	write := func(flags int) error {
-		fd, err := unix.Open(try.Path, unix.O_WRONLY|unix.O_CLOEXEC|flags, 0o644)
+	switch try.Do {
+	case "write":
+		fd, err := unix.Open(try.Path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return name(err)
 		}
 		defer unix.Close(fd)
 		_, err = unix.Write(fd, []byte(try.To))
 		return name(err)
-	}
-	switch try.Do {
-	case "write":
-		return write(0)
-	case "create":
-		return write(unix.O_CREAT)
 	case "read":
 		fd, err := unix.Open(try.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err == nil {
@@ -220,8 +214,6 @@ func attempt(try control.Attempt) error {
 		return name(unix.Rename(try.Path, try.To))
 	case "symlink":
 		return name(unix.Symlink(try.To, try.Path))
-	case "chmod":
-		return name(unix.Chmod(try.Path, 0o777))
 	case "kill":
 		return name(unix.Kill(try.PID, unix.SIGKILL))
 	case "ptrace":

@@ -20,7 +20,7 @@ type Reply struct {
 // Attempt is one system call of a compromised agent: do names it, and the
 // answer is its errno's name, or "done".
 type Attempt struct {
-	Do   string // write, append, read, mkdir, rmdir, rename, symlink, chmod, kill, ptrace, connect
+	Do   string // write, read, mkdir, rmdir, rename, symlink, kill, ptrace
 	Path string
 	To   string // rename's and symlink's second path; what is written
 	PID  int
