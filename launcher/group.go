@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,7 @@ const workName = "work"
 //	hanzo-link.service/       root's; controllers enabled, no process of its own
 //	    agent/                the agent's; it moved there
 //	    work/                 root's; the same controllers enabled
-//	        act_…/            root's; a workload
+//	        work-1/           root's; a workload
 //
 // What the service manager gave the agent has to be taken back, or the agent
 // could write "-memory" to cgroup.subtree_control and every workload would lose
@@ -245,9 +246,5 @@ func readAt(dir int, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var b bytes.Buffer
-	if _, err := b.ReadFrom(f); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return io.ReadAll(f)
 }

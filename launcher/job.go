@@ -29,8 +29,8 @@ type job struct {
 	// Immutable.
 	activity string
 	ask      policy.Ask
-	ready    time.Time     // its deadline, on the monotonic clock
-	life     time.Duration // from ready on
+	deadline time.Time     // on the monotonic clock
+	life     time.Duration // from its start on
 	open     func() (*order, error)
 
 	stop chan ipc.Reason // has room for the one reason to stop it
@@ -127,7 +127,7 @@ func (l *launcher) judge(asked *ipc.Start) (*job, error) {
 	return &job{
 		activity: asked.Activity,
 		ask:      ask,
-		ready:    time.Now().Add(left),
+		deadline: time.Now().Add(left),
 		life:     time.Duration(input.MaxSec) * second, // within the policy's: Admit
 		open:     func() (*order, error) { return l.trainFit(asked.Activity, input, free.DiskTotal) },
 		stop:     make(chan ipc.Reason, 1),
@@ -211,7 +211,7 @@ func duplicate(f *os.File) *os.File {
 
 // start builds the sandbox, before the job's deadline.
 func (j *job) start(s *session) (*sandbox.Workload, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, min(time.Until(j.ready), startLimit))
+	ctx, cancel := context.WithTimeout(s.ctx, min(time.Until(j.deadline), startLimit))
 	defer cancel()
 	order, err := j.open()
 	if err != nil {
@@ -221,7 +221,7 @@ func (j *job) start(s *session) (*sandbox.Workload, error) {
 	w, err := s.host.Start(ctx, order.spec)
 	if err != nil {
 		order.undo()
-		if s.ctx.Err() == nil && !time.Now().Before(j.ready) {
+		if s.ctx.Err() == nil && !time.Now().Before(j.deadline) {
 			return nil, refusal{ipc.TooLate, fmt.Errorf("it was not ready by its deadline: %w", err)}
 		}
 		return nil, refusal{ipc.StartFailed, err}

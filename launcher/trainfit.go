@@ -79,7 +79,7 @@ func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal 
 	}
 	var libraries []*os.File
 	for _, path := range grant.Mounts {
-		f, err := o.keep(openPath(path))
+		f, err := o.keep(os.OpenFile(path, unix.O_PATH, 0))
 		if err != nil {
 			return nil, refusal{ipc.StartFailed, err}
 		}
@@ -168,12 +168,4 @@ func choose(indices []int) (sandbox.Grant, error) {
 		return sandbox.Grant{}, refusal{ipc.Denied, err}
 	}
 	return grant, nil
-}
-
-func openPath(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
