@@ -149,7 +149,7 @@ func (s State) Valid() bool { return s == Stopped || s == Failed }
 type Reason string
 
 const (
-	Done     Reason = "done"     // it exited by itself with status 0
+	Done     Reason = "done"     // it ended by itself, its work done
 	Idle     Reason = "idle"     // nothing was asked of it for idleSec
 	Cancel   Reason = "cancel"   // its owner's wish
 	Unlink   Reason = "unlink"   // the machine's owner took it from the cloud
@@ -180,7 +180,7 @@ const (
 	Integrity   Code = "integrity" // a binary is not the pinned one
 	Pull        Code = "pull"      // a tree that it needs is not in the store
 	StartFailed Code = "start"     // it could not be started
-	Crash       Code = "crash"     // it exited with another status than 0, or by a signal
+	Crash       Code = "crash"     // it ended by itself, by a status or a signal that says its work is not done
 	TooLate     Code = "deadline"  // its deadline passed before it was ready
 	Lost        Code = "lost"      // no such activity runs here
 )
