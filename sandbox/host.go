@@ -147,7 +147,8 @@ func (h *Host) Sweep() error {
 }
 
 // Park makes a stage ahead of need: the next Start begins with one that already has
-// its namespaces, its root and its group. One is kept; a second call does nothing.
+// its namespaces, its root, its group and its run directory. One is kept; a second call
+// does nothing.
 func (h *Host) Park(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/hanzoai/link/sandbox/stage"
 )
 
-// process is a stage: pid 1 of a sandbox, parked or with a workload. Its group, its
-// streams and its control socket are made with it.
+// process is a stage: pid 1 of a sandbox, parked or with a workload. Its group, its run
+// directory, its streams and its control socket are made with it.
 type process struct {
 	cmd     *exec.Cmd
 	group   group
@@ -28,8 +28,8 @@ type process struct {
 	run     *runDir
 }
 
-// launch makes a group, a run directory and a stage born in the group, and waits until it is parked. h.mu is
-// held.
+// launch makes a group, a run directory and a stage born in the group, and waits until
+// it is parked. h.mu is held.
 func (h *Host) launch(ctx context.Context) (*process, error) {
 	g, err := h.newGroup()
 	if err != nil {

@@ -5,7 +5,8 @@
 //
 //	host                                stage
 //	 │ clone into group and namespaces    │
-//	 │──────────────────────────────────▶ │ root of tmpfs, /usr, /etc, /dev, loopback; pivot
+//	 │──────────────────────────────────▶ │ root of tmpfs, /usr, /etc, /dev, loopback; pivot;
+//	 │                                    │ root's groups and the bounding set given up
 //	 │ ◀──────────────────────── parked ──│ (waits here: a stage can be made ahead of need)
 //	 │ order + detached mounts            │
 //	 │──────────────────────────────────▶ │ mounts, /proc, masks; user, Landlock, seccomp
