@@ -5,10 +5,10 @@
 // gen from one table by name, and committed. The table (gen/policy.go) says why
 // for each group; testdata holds what it came to, one line a call.
 //
-// The list is of what is allowed. What the table knows and refuses gets EPERM;
-// everything else, calls newer than the table included, gets ENOSYS, so that a
-// libc falls back as it would on an older kernel. A call of a foreign
-// architecture (int 0x80, x32) ends the process.
+// The list is of what is allowed. What the table refuses gets EPERM, or ENOSYS
+// where a libc then falls back to what is allowed, as it would on an older kernel;
+// calls newer than the table get ENOSYS too. A call of a foreign architecture
+// (int 0x80, x32) ends the process.
 //
 // The filter sees numbers and registers, never memory: it is not a guard of
 // paths, addresses or structures behind pointers (mounts, Landlock and the
