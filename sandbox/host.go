@@ -37,7 +37,7 @@ type Host struct {
 	log *slog.Logger
 
 	run   *os.File      // Config.Run
-	stage *os.File      // the binary, on a descriptor that a child can be given no file in place of
+	stage *os.File      // the binary; see keepStage
 	base  *ebpf.Program // the device program of a workload without devices of its own
 
 	mu     sync.Mutex

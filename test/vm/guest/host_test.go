@@ -416,7 +416,7 @@ func (w *workload) field(name, key string) int64 {
 }
 
 // checkNothingLeft checks that no process of hanzo-work runs, that no control
-// group of a workload is left but that of a parked stage, and no run folder.
+// group of a workload and no run folder is left but those of a parked stage.
 func checkNothingLeft(t testing.TB) {
 	t.Helper()
 	var left any
