@@ -133,7 +133,7 @@ func (t target) calls(tb testing.TB) []call {
 // ofZeros is what the arguments decide when all are zero.
 var ofZeros = map[string]string{
 	"open": "allow", "openat": "allow", "creat": "allow", "chmod": "allow", "fchmod": "allow", "fchmodat": "allow", "fchmodat2": "allow",
-	"fcntl": "allow", "fallocate": "ENOTSUP",
+	"fcntl": "allow", "shmget": "allow", "fallocate": "ENOTSUP",
 	"clone": "allow", "ioctl": "allow", "madvise": "allow", "memfd_create": "allow", "mmap": "allow", "mknod": "allow", "mknodat": "allow",
 	"personality": "allow", "prctl": "allow", "prlimit64": "allow", "setrlimit": "allow", "socket": "EAFNOSUPPORT", "socketpair": "EAFNOSUPPORT",
 }
@@ -281,6 +281,8 @@ func TestArguments(t *testing.T) {
 		{"prctl", args{unix.PR_SET_MEMORY_MERGE, 1}, "EPERM"},
 		{"mmap", args{0, 4096, unix.PROT_READ, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS}, "allow"},
 		{"mmap", args{0, 2 << 20, unix.PROT_READ, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_HUGETLB}, "ENOMEM"},
+		{"shmget", args{0, 4096, 0o1600}, "allow"}, // IPC_CREAT
+		{"shmget", args{0, 2 << 20, 0o1600 | 0o4000}, "ENOMEM"},
 		{"memfd_create", args{0, unix.MFD_CLOEXEC}, "allow"},
 		{"memfd_create", args{0, unix.MFD_CLOEXEC | unix.MFD_HUGETLB | unix.MFD_HUGE_1GB}, "ENOMEM"},
 		{"madvise", args{0, 0, unix.MADV_DONTNEED}, "allow"},

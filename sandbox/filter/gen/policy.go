@@ -85,7 +85,8 @@ allow: sendto sendmsg sendmmsg recvfrom recvmsg recvmmsg setsockopt getsockopt
 check: socket socketpair
 
 # IPC, inside an IPC namespace of its own.
-allow: shmget shmat shmctl shmdt semget semop semtimedop semctl
+check: shmget
+allow: shmat shmctl shmdt semget semop semtimedop semctl
 allow: msgget msgsnd msgrcv msgctl
 allow: mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
 
@@ -179,6 +180,7 @@ func checks(inet bool) map[string]verdict {
 	return map[string]verdict{
 		"mmap":         huge(3, unix.MAP_HUGETLB),
 		"memfd_create": huge(1, unix.MFD_HUGETLB),
+		"shmget":       huge(2, shmHuge),
 
 		"open":      open(1),
 		"openat":    open(2),
@@ -257,6 +259,8 @@ const (
 		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
 
 	tmpfile = 0x400000 // __O_TMPFILE of asm-generic/fcntl.h; O_TMPFILE has O_DIRECTORY too
+
+	shmHuge = 0o4000 // SHM_HUGETLB of linux/shm.h
 
 	fsSetXattr = 0x401c5820 // FS_IOC_FSSETXATTR of linux/fs.h, _IOW('X', 32, struct fsxattr)
 
