@@ -28,6 +28,10 @@ var programs = map[string]string{
 	"train":          "../../cmd/train",
 	"agent":          "./guest/agent",
 	"work":           "./guest/work",
+
+	// What the launcher's own tests would build, if there were a compiler.
+	"launcher/hanzo-stage": "../../cmd/hanzo-stage",
+	"launcher/train":       "../../launcher/testdata/train",
 }
 
 // runScript is the payload's program. The compiled tests speak test2json, which
@@ -106,10 +110,14 @@ func readSources(t *testing.T) {
 func makeGuest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "launcher"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for name, source := range programs {
 		goBuild(t, "build", "-o", filepath.Join(dir, name), source)
 	}
 	goBuild(t, "test", "-c", "-o", filepath.Join(dir, "guest.test"), "./guest")
+	goBuild(t, "test", "-c", "-o", filepath.Join(dir, "launcher/launcher.test"), "../../launcher")
 	makeLesson(t, filepath.Join(dir, "train"), filepath.Join(dir, "lesson"))
 	write(t, filepath.Join(dir, "run"), runScript)
 	write(t, filepath.Join(dir, "pattern"), os.Getenv("LINK_VM_RUN"))
