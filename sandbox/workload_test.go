@@ -64,6 +64,22 @@ func TestUmaskOfTheHostDoesNotMatter(t *testing.T) {
 	}
 }
 
+// A launcher may be in groups; a workload is in none that its Spec does not name.
+func TestGroupsAreNotInherited(t *testing.T) {
+	h := newHost(t)
+	had, err := syscall.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setgroups([]int{64003}); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setgroups(had)
+	if got := output(t, h, spec(t, "identity")); !strings.Contains(got, "\nGroups \n") {
+		t.Errorf("it is\n%s", got)
+	}
+}
+
 func TestEnvironmentIsExact(t *testing.T) {
 	s := spec(t, "environment")
 	s.Env = []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}
