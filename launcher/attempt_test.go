@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/spool/canon"
@@ -62,7 +63,7 @@ func TestAttempt81MalformedPackets(t *testing.T) {
 			continue
 		}
 		r := a.reply()
-		a.refused(r, ipc.Schema, c.words)
+		a.refused(r, activity.Schema, c.words)
 		if t.Failed() {
 			t.Fatalf("at %q", name)
 		}
@@ -86,7 +87,7 @@ func TestAttempt81AHundredMalformedPackets(t *testing.T) {
 		if _, err := a.raw.Write([]byte("x")); err != nil {
 			t.Fatalf("packet %d: %v", i, err)
 		}
-		a.refused(a.reply(), ipc.Schema, "")
+		a.refused(a.reply(), activity.Schema, "")
 	}
 	a.closed()
 	a.nothingRuns()
@@ -114,7 +115,7 @@ func TestAttempt81DescriptorsAreNotTaken(t *testing.T) {
 			continue // Linux 6.16 does not send them here (SO_PASSRIGHTS)
 		}
 		a.must(err)
-		a.refused(a.reply(), ipc.Schema, "descriptors")
+		a.refused(a.reply(), activity.Schema, "descriptors")
 	}
 	if after := count(); after > before {
 		t.Errorf("%d descriptors before, %d after", before, after)
@@ -137,20 +138,20 @@ func TestAttempt82ArgumentsAndPaths(t *testing.T) {
 	for name, c := range map[string]struct {
 		field string
 		value any
-		code  ipc.Code
+		code  activity.Code
 	}{
-		"arguments":            {"argv", []string{"sh"}, ipc.Schema},
-		"environment":          {"env", map[string]string{"LD_PRELOAD": "/tmp/x.so"}, ipc.Schema},
-		"an absolute path":     {"stage", secret, ipc.Schema},
-		"a path":               {"stage", "../../../secret", ipc.Schema},
-		"a path in the hash":   {"stage", hash + "/../" + other, ipc.Schema},
-		"an upper-case hash":   {"stage", strings.ToUpper(hash), ipc.Schema},
-		"a short hash":         {"stage", hash[:63], ipc.Schema},
-		"a NUL in the hash":    {"stage", hash[:63] + "\x00", ipc.Schema},
-		"an absent tree":       {"stage", strings.Repeat("0", 64), ipc.Pull},
-		"a tree that's a link": {"stage", other, ipc.Pull},
-		"a tree that's a FIFO": {"base", fifo, ipc.Pull},
-		"a tree that's a file": {"base", file, ipc.Pull},
+		"arguments":            {"argv", []string{"sh"}, activity.Schema},
+		"environment":          {"env", map[string]string{"LD_PRELOAD": "/tmp/x.so"}, activity.Schema},
+		"an absolute path":     {"stage", secret, activity.Schema},
+		"a path":               {"stage", "../../../secret", activity.Schema},
+		"a path in the hash":   {"stage", hash + "/../" + other, activity.Schema},
+		"an upper-case hash":   {"stage", strings.ToUpper(hash), activity.Schema},
+		"a short hash":         {"stage", hash[:63], activity.Schema},
+		"a NUL in the hash":    {"stage", hash[:63] + "\x00", activity.Schema},
+		"an absent tree":       {"stage", strings.Repeat("0", 64), activity.Pull},
+		"a tree that's a link": {"stage", other, activity.Pull},
+		"a tree that's a FIFO": {"base", fifo, activity.Pull},
+		"a tree that's a file": {"base", file, activity.Pull},
 	} {
 		input := a.input("sleep", 0)
 		input[c.field] = c.value
@@ -172,7 +173,7 @@ func TestAttempt82ArgumentsAndPaths(t *testing.T) {
 		if _, err := a.raw.Write(src); err != nil {
 			t.Fatal(err)
 		}
-		a.refused(a.reply(), ipc.Schema, "activity")
+		a.refused(a.reply(), activity.Schema, "activity")
 	}
 }
 
@@ -218,7 +219,7 @@ func TestAttempt83SpoolThatIsThere(t *testing.T) {
 		a.must(make(path))
 		before, err := os.Lstat(path)
 		a.must(err)
-		a.refused(a.ask(s), ipc.StartFailed, "has run before")
+		a.refused(a.ask(s), activity.StartFailed, "has run before")
 		after, err := os.Lstat(path)
 		a.must(err)
 		if before.Mode() != after.Mode() {
@@ -250,7 +251,7 @@ func TestAttempt86WhoConnects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := r.connectAs(c.stranger)
 			reply := a.reply()
-			if reply.Refused == nil || reply.Refused.Code != ipc.Denied || !strings.Contains(reply.Refused.Message, c.words) {
+			if reply.Refused == nil || reply.Refused.Code != activity.Denied || !strings.Contains(reply.Refused.Message, c.words) {
 				t.Errorf("%+v %+v, want refused for %q", reply.Ready, reply.Refused, c.words)
 			}
 			a.closed()
@@ -270,7 +271,7 @@ func TestAttempt86GroupBeside(t *testing.T) {
 	t.Cleanup(func() { r.until("the group beside is empty", func() bool { return unix.Rmdir(beside) == nil }) })
 	r.serve()
 	a := r.connectAs(stranger{agentUser, "../" + filepath.Base(beside), 0})
-	a.refused(a.reply(), ipc.Denied, "its control group is")
+	a.refused(a.reply(), activity.Denied, "its control group is")
 	a.end()
 }
 
@@ -280,16 +281,16 @@ func TestAttempt87AboveThePolicy(t *testing.T) {
 	for name, c := range map[string]struct {
 		field string
 		value any
-		code  ipc.Code
+		code  activity.Code
 		words string
 	}{
-		"memory":        {"memory", 2 << 30, ipc.Denied, "caps.memory"},
-		"cpus":          {"cpus", 17, ipc.Denied, "caps.cpus"},
-		"disk":          {"disk", 1 << 40, ipc.Denied, "caps.disk"},
-		"vram":          {"vram", 1 << 30, ipc.Schema, "gpus"},
-		"no memory":     {"memory", 0, ipc.Schema, "memory"},
-		"negative":      {"memory", -1, ipc.Schema, "memory"},
-		"for two years": {"maxSec", 2 * 366 * 86400, ipc.Schema, "maxSec"},
+		"memory":        {"memory", 2 << 30, activity.Denied, "caps.memory"},
+		"cpus":          {"cpus", 17, activity.Denied, "caps.cpus"},
+		"disk":          {"disk", 1 << 40, activity.Denied, "caps.disk"},
+		"vram":          {"vram", 1 << 30, activity.Schema, "gpus"},
+		"no memory":     {"memory", 0, activity.Schema, "memory"},
+		"negative":      {"memory", -1, activity.Schema, "memory"},
+		"for two years": {"maxSec", 2 * 366 * 86400, activity.Schema, "maxSec"},
 	} {
 		input := a.input("sleep", 0)
 		input[c.field] = c.value
@@ -298,8 +299,8 @@ func TestAttempt87AboveThePolicy(t *testing.T) {
 			t.Errorf("%s: %+v %+v, want %s for %q", name, r.Started, r.Refused, c.code, c.words)
 		}
 	}
-	for kind, code := range map[string]ipc.Code{
-		policy.FnRun: ipc.Unsupported, policy.EngineServe: ipc.Unsupported, policy.StudioRender: ipc.Unsupported, "sh": ipc.Unsupported,
+	for kind, code := range map[string]activity.Code{
+		policy.FnRun: activity.Unsupported, policy.EngineServe: activity.Unsupported, policy.StudioRender: activity.Unsupported, "sh": activity.Unsupported,
 	} {
 		s := a.envelope(a.input("sleep", 0))
 		s.Kind = kind
@@ -307,37 +308,37 @@ func TestAttempt87AboveThePolicy(t *testing.T) {
 	}
 	s := a.envelope(a.input("sleep", 0))
 	s.Org = "other"
-	a.refused(a.ask(s), ipc.Denied, "org")
+	a.refused(a.ask(s), activity.Denied, "org")
 
 	// An accelerator that this host does not have.
 	a.policy(map[string]any{"caps": map[string]any{"vram": 1 << 40, "memory": 1 << 30, "cpus": 16, "disk": 64 << 20}})
 	input := a.input("sleep", 0)
 	input["vram"], input["gpus"] = 1<<30, []int{200}
-	a.refused(a.ask(a.envelope(input)), ipc.Denied, "GPU 200")
+	a.refused(a.ask(a.envelope(input)), activity.Denied, "GPU 200")
 
 	// More at once than the policy says, and more together than it caps.
 	a.policy(map[string]any{"concurrency": 2})
 	a.start("sleep", 0)
 	a.start("sleep", 0)
-	a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.Denied, "concurrency")
+	a.refused(a.ask(a.envelope(a.input("sleep", 0))), activity.Denied, "concurrency")
 	a.policy(map[string]any{"caps": map[string]any{"memory": 300 << 20, "cpus": 16, "disk": 64 << 20}})
-	a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.Capacity, "capacity.memory")
+	a.refused(a.ask(a.envelope(a.input("sleep", 0))), activity.Capacity, "capacity.memory")
 }
 
 // The policy is read again at each start, as it then is.
 func TestAttempt88RaceThePolicy(t *testing.T) {
 	a := newRig(t).serve().connect().offered()
 	a.policy(map[string]any{"orgs": []string{"other"}})
-	a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.Denied, "org")
+	a.refused(a.ask(a.envelope(a.input("sleep", 0))), activity.Denied, "org")
 	a.policy(nil)
 	a.ended(a.start("exit", 0))
 	// Changed and changed back, perhaps between two looks of the watch.
 	a.policy(map[string]any{"orgs": []string{"other"}})
-	a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.Denied, "org")
+	a.refused(a.ask(a.envelope(a.input("sleep", 0))), activity.Denied, "org")
 	a.policy(nil)
 	s := a.start("sleep", 0)
 	a.policy(map[string]any{"orgs": []string{"other"}})
-	if e := a.ended(s); e.Reason != ipc.Policy {
+	if e := a.ended(s); e.Reason != activity.Policy {
 		t.Errorf("ended as %+v", e)
 	}
 	a.policy(nil)
@@ -355,7 +356,7 @@ func TestAttempt88RaceThePolicy(t *testing.T) {
 	}
 	// Should it have been able to, the file would not be believed.
 	a.must(os.Chown(a.Policy, int(agentUser.UID), int(agentUser.GID)))
-	a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.Denied, "policy.json")
+	a.refused(a.ask(a.envelope(a.input("sleep", 0))), activity.Denied, "policy.json")
 }
 
 func TestAttempt89ControlGroup(t *testing.T) {
@@ -423,13 +424,13 @@ func TestAttempt89ControlGroup(t *testing.T) {
 	})
 	// What systemd gives the agent at a restart is seen before the next start.
 	r.delegate(r.Group)
-	a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.StartFailed, "not root's alone")
+	a.refused(a.ask(a.envelope(a.input("sleep", 0))), activity.StartFailed, "not root's alone")
 }
 
 func TestAttempt92Twice(t *testing.T) {
 	a := newRig(t).serve().connect().offered()
-	a.stop(&ipc.Start{Activity: "act_unknown"}, ipc.Cancel)
-	a.refused(a.reply(), ipc.Lost, "no such activity")
+	a.stop(&activity.Envelope{Activity: "act_unknown"}, activity.Cancel)
+	a.refused(a.reply(), activity.Lost, "no such activity")
 
 	s := a.start("sleep", 0)
 	a.running(s)
@@ -441,9 +442,9 @@ func TestAttempt92Twice(t *testing.T) {
 	if after := len(a.workers()); after != before {
 		t.Errorf("%d processes before the second start, %d after", before, after)
 	}
-	a.stop(s, ipc.Cancel)
+	a.stop(s, activity.Cancel)
 	a.ended(s)
-	a.refused(a.ask(s), ipc.StartFailed, "has run before")
+	a.refused(a.ask(s), activity.StartFailed, "has run before")
 }
 
 func TestAttempt94SignalTheLauncher(t *testing.T) {
@@ -469,7 +470,7 @@ func TestAttempt96FloodOfConnections(t *testing.T) {
 	before := count()
 	for range 30 {
 		b.dial()
-		b.refused(b.reply(), ipc.Denied, "one agent at a time")
+		b.refused(b.reply(), activity.Denied, "one agent at a time")
 		b.closed()
 		b.raw.Close()
 	}

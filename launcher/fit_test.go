@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/policy"
 )
 
@@ -87,7 +87,7 @@ func TestTrainFitsInTheSandbox(t *testing.T) {
 		Run, Status string
 		Steps       int
 	}
-	if e.State != ipc.Stopped || e.Reason != ipc.Done || json.Unmarshal(stdout[:e.Stdout], &result) != nil {
+	if e.State != activity.Stopped || e.Reason != activity.Done || json.Unmarshal(stdout[:e.Stdout], &result) != nil {
 		t.Fatalf("ended as %+v with %s", e, stdout)
 	}
 	if result.Run != s.Activity || result.Status != "completed" || result.Steps == 0 {

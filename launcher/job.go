@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
@@ -33,7 +34,7 @@ type job struct {
 	life     time.Duration // from its start on
 	open     func() (*order, error)
 
-	stop chan ipc.Reason // has room for the one reason to stop it
+	stop chan activity.Reason // has room for the one reason to stop it
 
 	// The loop's.
 	policy  [32]byte // the sum of the policy that admits it
@@ -56,70 +57,70 @@ type event struct {
 
 // refusal is an error with the code that the agent reports it by.
 type refusal struct {
-	code ipc.Code
+	code activity.Code
 	err  error
 }
 
 func (r refusal) Error() string { return r.err.Error() }
 func (r refusal) Unwrap() error { return r.err }
 
-func codeOf(err error) ipc.Code {
+func codeOf(err error) activity.Code {
 	if r, ok := errors.AsType[refusal](err); ok {
 		return r.code
 	}
 	if d, ok := errors.AsType[policy.Denied](err); ok {
-		return ipc.Code(d.Code())
+		return activity.Code(d.Code())
 	}
-	return ipc.StartFailed
+	return activity.StartFailed
 }
 
 // judge decides whether an activity may start, by itself: the agent and the cloud
 // have each judged the same envelope, and neither is believed.
-func (l *launcher) judge(asked *ipc.Start) (*job, error) {
+func (l *launcher) judge(asked *activity.Envelope) (*job, error) {
 	if _, ok := runs[asked.Kind]; !ok {
-		return nil, refusal{ipc.Unsupported, fmt.Errorf("this launcher does not run %q", asked.Kind)}
+		return nil, refusal{activity.Unsupported, fmt.Errorf("this launcher does not run %q", asked.Kind)}
 	}
 	deadline, err := utc("deadline", asked.Deadline)
 	if err != nil {
-		return nil, refusal{ipc.Schema, err}
+		return nil, refusal{activity.Schema, err}
 	}
 	if _, err := utc("issued", asked.Issued); err != nil {
-		return nil, refusal{ipc.Schema, err}
+		return nil, refusal{activity.Schema, err}
 	}
 	input, err := policy.ParseTrainFit(asked.Input)
 	if err != nil {
-		return nil, refusal{ipc.Schema, fmt.Errorf("input: %w", err)}
+		return nil, refusal{activity.Schema, fmt.Errorf("input: %w", err)}
 	}
 	// The one reading of the wall clock: what is left is counted monotonically.
 	left := time.Until(deadline)
 	if left <= 0 {
-		return nil, refusal{ipc.TooLate, fmt.Errorf("its deadline %s has passed", asked.Deadline)}
+		return nil, refusal{activity.TooLate, fmt.Errorf("its deadline %s has passed", asked.Deadline)}
 	}
 	if wait := l.starts.take(); wait > 0 {
-		return nil, refusal{ipc.Capacity, fmt.Errorf("more starts than %d and then one every %v; the next may come in %v", l.Starts.Burst, l.Starts.Every, wait.Round(time.Millisecond))}
+		return nil, refusal{activity.Capacity, fmt.Errorf("more starts than %d and then one every %v; the next may come in %v", l.Starts.Burst, l.Starts.Every, wait.Round(time.Millisecond))}
 	}
 	if l.session.host == nil {
-		return nil, refusal{ipc.StartFailed, l.session.unable}
+		return nil, refusal{activity.StartFailed, l.session.unable}
 	}
 	if err := l.group.verify(); err != nil {
-		return nil, refusal{ipc.StartFailed, err}
+		return nil, refusal{activity.StartFailed, err}
 	}
 	p, sum, err := policy.Load(l.Policy)
 	if err != nil {
-		return nil, refusal{ipc.Denied, err}
+		return nil, refusal{activity.Denied, err}
 	}
 	ask, held := input.Ask(asked.Activity, asked.Org), l.held()
 	if err := p.Admit(ask, held); err != nil {
 		return nil, err
 	}
 	if len(l.jobs) >= ceiling {
-		return nil, refusal{ipc.Capacity, fmt.Errorf("%d workloads are running, and more there are never", len(l.jobs))}
+		return nil, refusal{activity.Capacity, fmt.Errorf("%d workloads are running, and more there are never", len(l.jobs))}
 	}
 	// Of the file system that the workload fills. Where the store's is another, that
 	// one is the agent's to keep.
 	free, err := policy.HostFree(l.Run)
 	if err != nil {
-		return nil, refusal{ipc.StartFailed, err}
+		return nil, refusal{activity.StartFailed, err}
 	}
 	if err := p.Capacity(ask, held, free); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (l *launcher) judge(asked *ipc.Start) (*job, error) {
 		deadline: time.Now().Add(left),
 		life:     time.Duration(input.MaxSec) * second, // within the policy's: Admit
 		open:     func() (*order, error) { return l.trainFit(asked.Activity, input, free.DiskTotal) },
-		stop:     make(chan ipc.Reason, 1),
+		stop:     make(chan activity.Reason, 1),
 		policy:   sum,
 	}, nil
 }
@@ -146,7 +147,7 @@ func utc(field, s string) (time.Time, error) {
 
 // end asks for the job's end, and reports whether that was the first time: the
 // first reason is the one that counts.
-func (j *job) end(reason ipc.Reason) bool {
+func (j *job) end(reason activity.Reason) bool {
 	if j.ending {
 		return false
 	}
@@ -171,7 +172,7 @@ func (l *launcher) live(j *job, s *session) {
 		s.host.Park(s.ctx)
 		makeSpare(l.Spool)
 	})
-	var reason ipc.Reason
+	var reason activity.Reason
 	select {
 	case <-w.Done():
 	case <-s.ctx.Done():
@@ -179,7 +180,7 @@ func (l *launcher) live(j *job, s *session) {
 	case reason = <-j.stop:
 		w.Stop(s.ctx)
 	case <-timer.C:
-		reason = ipc.Max
+		reason = activity.Max
 		w.Stop(s.ctx)
 	}
 	if s.ctx.Err() != nil {
@@ -222,37 +223,37 @@ func (j *job) start(s *session) (*sandbox.Workload, error) {
 	if err != nil {
 		order.undo()
 		if s.ctx.Err() == nil && !time.Now().Before(j.deadline) {
-			return nil, refusal{ipc.TooLate, fmt.Errorf("it was not ready by its deadline: %w", err)}
+			return nil, refusal{activity.TooLate, fmt.Errorf("it was not ready by its deadline: %w", err)}
 		}
-		return nil, refusal{ipc.StartFailed, err}
+		return nil, refusal{activity.StartFailed, err}
 	}
 	return w, nil
 }
 
 // outcome says how an activity ended. Reason is why it was asked to, if it was.
-func outcome(activity string, reason ipc.Reason, exit sandbox.Exit) *ipc.Ended {
+func outcome(id string, reason activity.Reason, exit sandbox.Exit) *ipc.Ended {
 	ended := &ipc.Ended{
-		Activity:  activity,
-		State:     ipc.Failed,
+		Activity:  id,
+		State:     activity.Failed,
 		Exit:      exit.Code,
 		Signal:    int(exit.Signal),
 		Truncated: exit.Truncated,
 	}
 	switch {
 	case exit.Cause == sandbox.OOM:
-		ended.Code, ended.Message = ipc.Capacity, "out of memory: it needed more than it was admitted with"
+		ended.Code, ended.Message = activity.Capacity, "out of memory: it needed more than it was admitted with"
 	case exit.Cause == sandbox.Disk:
-		ended.Code, ended.Message = ipc.Capacity, "out of disk: "+exit.Reason
+		ended.Code, ended.Message = activity.Capacity, "out of disk: "+exit.Reason
 	case reason != "" && exit.Cause == sandbox.Stopped: // else it was over before
-		ended.State, ended.Reason = ipc.Stopped, reason
+		ended.State, ended.Reason = activity.Stopped, reason
 	case exit.Cause == sandbox.Exited && exit.Signal == 0 && policy.TrainFitDone(exit.Code):
-		ended.State, ended.Reason = ipc.Stopped, ipc.Done
+		ended.State, ended.Reason = activity.Stopped, activity.Done
 	case exit.Signal != 0:
-		ended.Code, ended.Message = ipc.Crash, fmt.Sprintf("ended by signal %d, %v", int(exit.Signal), exit.Signal)
+		ended.Code, ended.Message = activity.Crash, fmt.Sprintf("ended by signal %d, %v", int(exit.Signal), exit.Signal)
 	default:
-		ended.Code, ended.Message = ipc.Crash, fmt.Sprintf("exited with status %d", exit.Code)
+		ended.Code, ended.Message = activity.Crash, fmt.Sprintf("exited with status %d", exit.Code)
 	}
-	if ended.Code == ipc.Crash {
+	if ended.Code == activity.Crash {
 		if last := lastOutput(exit); last != "" {
 			ended.Message += "; its last output: " + last
 		}

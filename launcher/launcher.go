@@ -54,6 +54,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
@@ -323,7 +324,8 @@ func (l *launcher) connect(conn *net.UnixConn) {
 		l.disconnect()
 	}
 	l.session = newSession(conn, peer, l.packets)
-	ready := l.prepare()
+	l.session.unable = l.makeHost(l.session)
+	ready := l.ready()
 	l.quiet.info("agent connected", "pid", peer.PID, "kinds", ready.Kinds, "reasons", ready.Reasons)
 	l.reply(ipc.Reply{Ready: &ready})
 }
@@ -332,13 +334,13 @@ func (l *launcher) refuseConnection(conn *net.UnixConn, reason error) {
 	l.quiet.warn("connection refused", "err", reason)
 	c := ipc.NewConn(conn)
 	c.SetWriteDeadline(time.Now().Add(replyLimit)) // its socket is empty: this does not wait
-	c.WriteReply(ipc.Reply{Refused: &ipc.Refused{Code: ipc.Denied, Message: clip(reason.Error())}})
+	c.WriteReply(ipc.Reply{Refused: &ipc.Refused{Code: activity.Denied, Message: clip(reason.Error())}})
 	c.Close()
 }
 
-// prepare makes the session able to start work, or says why it is not.
-func (l *launcher) prepare() ipc.Ready {
-	ready := ipc.Ready{Version: ipc.Version}
+// ready says what may be started now, and why not the rest.
+func (l *launcher) ready() ipc.Ready {
+	ready := ipc.Ready{Version: ipc.Version, Kinds: []string{}, Reasons: []string{}}
 	fail := func(err error) { ready.Reasons = append(ready.Reasons, clip(err.Error())) }
 
 	p, _, err := policy.Load(l.Policy)
@@ -347,9 +349,8 @@ func (l *launcher) prepare() ipc.Ready {
 	} else if len(p.Kinds) == 0 {
 		fail(fmt.Errorf("%s admits no kind of work", l.Policy))
 	}
-	if err := l.makeHost(l.session); err != nil {
-		l.session.unable = err
-		fail(err)
+	if l.session.unable != nil {
+		fail(l.session.unable)
 	}
 	for _, kind := range p.Kinds {
 		binary, ok := runs[kind]
@@ -404,7 +405,7 @@ func (l *launcher) request(r incoming) {
 	case r.err != nil:
 		s.malformed++
 		l.quiet.warn("malformed packet", "pid", s.peer.PID) // without what was in it
-		l.refuse("", refusal{ipc.Schema, r.err})
+		l.refuse("", refusal{activity.Schema, r.err})
 		if s.malformed >= maxMalformed {
 			l.Log.Warn("connection closed: too many malformed packets", "pid", s.peer.PID, "packets", s.malformed)
 			s.cancel()
@@ -412,7 +413,7 @@ func (l *launcher) request(r incoming) {
 	case r.request.Stop != nil:
 		j := l.find(r.request.Stop.Activity)
 		if j == nil {
-			l.refuse(r.request.Stop.Activity, refusal{ipc.Lost, errors.New("no such activity runs here")})
+			l.refuse(r.request.Stop.Activity, refusal{activity.Lost, errors.New("no such activity runs here")})
 			return
 		}
 		j.end(r.request.Stop.Reason)
@@ -422,7 +423,7 @@ func (l *launcher) request(r incoming) {
 }
 
 // start begins an activity, unless it runs already or may not.
-func (l *launcher) start(asked *ipc.Start) {
+func (l *launcher) start(asked *activity.Envelope) {
 	if j := l.find(asked.Activity); j != nil {
 		l.replyStarted(j)
 		return
@@ -464,6 +465,10 @@ func (l *launcher) apply(r reading) {
 		l.Log.Info("policy read", "kinds", r.policy.Kinds)
 	}
 	l.enforce()
+	if l.session != nil {
+		ready := l.ready()
+		l.reply(ipc.Reply{Ready: &ready})
+	}
 }
 
 // recheck closes a gap: a start reads the policy by itself, and the watch does not
@@ -499,7 +504,7 @@ func (l *launcher) enforce() {
 			held = hold(held, j.ask)
 			continue
 		}
-		if j.end(ipc.Policy) {
+		if j.end(activity.Policy) {
 			l.Log.Warn("stopping what the policy no longer admits", "activity", j.activity, "err", err)
 		}
 	}
@@ -541,7 +546,7 @@ func (l *launcher) disconnect() {
 // and ends the session.
 func (l *launcher) shutdown() {
 	for _, j := range l.jobs {
-		j.end(ipc.Cancel)
+		j.end(activity.Cancel)
 	}
 	for len(l.jobs) > 0 {
 		l.report(<-l.events)

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
@@ -30,7 +31,7 @@ func TestTrainFitIsGivenWhatItsKindSays(t *testing.T) {
 		t.Errorf("%d descriptors came with started, want the pidfd", len(a.files))
 	}
 	e := a.ended(s)
-	if e.State != ipc.Stopped || e.Reason != ipc.Done || e.Exit != 0 || e.Stdout == 0 || e.Stderr != 0 || len(a.files) != 1 {
+	if e.State != activity.Stopped || e.Reason != activity.Done || e.Exit != 0 || e.Stdout == 0 || e.Stderr != 0 || len(a.files) != 1 {
 		t.Fatalf("ended as %+v with %d files", e, len(a.files))
 	}
 	out, err := io.ReadAll(a.files[0])
@@ -101,27 +102,27 @@ func TestEndings(t *testing.T) {
 	a := newRig(t).serve().connect().offered()
 	s := a.start("exit", 4)
 	e := a.ended(s)
-	if e.State != ipc.Failed || e.Code != ipc.Crash || e.Exit != 4 || !strings.Contains(e.Message, "status 4") || !strings.Contains(e.Message, "that did not go well") {
+	if e.State != activity.Failed || e.Code != activity.Crash || e.Exit != 4 || !strings.Contains(e.Message, "status 4") || !strings.Contains(e.Message, "that did not go well") {
 		t.Errorf("exit 4 ended as %+v", e)
 	}
 
 	s = a.start("exit", 3)
-	if e = a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Done || e.Exit != 3 {
+	if e = a.ended(s); e.State != activity.Stopped || e.Reason != activity.Done || e.Exit != 3 {
 		t.Errorf("a run whose gate failed ended as %+v", e)
 	}
 
 	s = a.start("talk", 3<<20)
 	e = a.ended(s)
-	if e.State != ipc.Stopped || e.Reason != ipc.Done || e.Stdout != 1<<20 || !e.Truncated {
+	if e.State != activity.Stopped || e.Reason != activity.Done || e.Stdout != 1<<20 || !e.Truncated {
 		t.Errorf("3 MiB of output ended as %+v", e)
 	}
 
 	s = a.start("sleep", 0)
 	a.running(s)
-	a.stop(s, ipc.Unlink)
-	a.stop(s, ipc.Cancel) // a second reason changes nothing
+	a.stop(s, activity.Unlink)
+	a.stop(s, activity.Cancel) // a second reason changes nothing
 	e = a.ended(s)
-	if e.State != ipc.Stopped || e.Reason != ipc.Unlink {
+	if e.State != activity.Stopped || e.Reason != activity.Unlink {
 		t.Errorf("stop ended as %+v", e)
 	}
 }
@@ -132,32 +133,32 @@ func TestAgentIsServedWhileWorkIsStopped(t *testing.T) {
 		t.Skip("takes the ten seconds that a stop may")
 	}
 	a := newRig(t).serve().connect().offered()
-	var stubborn []*ipc.Start
+	var stubborn []*activity.Envelope
 	for range 3 {
 		stubborn = append(stubborn, a.start("stubborn", 0))
 	}
 	for _, s := range stubborn {
 		a.running(s)
-		a.stop(s, ipc.Cancel)
+		a.stop(s, activity.Cancel)
 	}
 	first := stubborn[0]
-	a.stop(first, ipc.Unlink) // a second reason changes nothing
+	a.stop(first, activity.Unlink) // a second reason changes nothing
 	a.started(a.ask(first), first)
 	a.ended(a.start("exit", 0)) // beside those that are being stopped, which still count
 	next := a.start("sleep", 0)
-	a.refused(a.ask(a.envelope(a.input("exit", 0))), ipc.Denied, "concurrency")
+	a.refused(a.ask(a.envelope(a.input("exit", 0))), activity.Denied, "concurrency")
 	left := map[string]bool{}
 	for _, s := range stubborn {
 		left[s.Activity] = true
 	}
 	for range stubborn {
 		e := a.reply().Ended
-		if e == nil || !left[e.Activity] || e.State != ipc.Stopped || e.Reason != ipc.Cancel || e.Signal != 9 {
+		if e == nil || !left[e.Activity] || e.State != activity.Stopped || e.Reason != activity.Cancel || e.Signal != 9 {
 			t.Fatalf("ended as %+v", e)
 		}
 		delete(left, e.Activity)
 	}
-	a.stop(next, ipc.Idle)
+	a.stop(next, activity.Idled)
 	a.ended(next)
 }
 
@@ -171,7 +172,7 @@ func TestAttempt79OutliveMaxSec(t *testing.T) {
 	input["maxSec"] = 60
 	s := a.envelope(input)
 	a.started(a.ask(s), s)
-	if e := a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Max {
+	if e := a.ended(s); e.State != activity.Stopped || e.Reason != activity.Max {
 		t.Errorf("ended as %+v", e)
 	}
 }
@@ -201,8 +202,8 @@ func TestStageThatHangsKeepsNoWorkFromItsStop(t *testing.T) {
 		return len(all)
 	}
 	a.until("the next stage is begun", func() bool { return groups() == 2 })
-	a.stop(s, ipc.Cancel)
-	if e := a.ended(s); e.Reason != ipc.Cancel {
+	a.stop(s, activity.Cancel)
+	if e := a.ended(s); e.Reason != activity.Cancel {
 		t.Errorf("ended as %+v", e)
 	}
 	if groups() != 1 {
@@ -214,16 +215,16 @@ func TestStageThatHangsKeepsNoWorkFromItsStop(t *testing.T) {
 func TestOutcomeOfAStopThatCameTooLate(t *testing.T) {
 	for _, tt := range []struct {
 		exit   sandbox.Exit
-		state  ipc.State
-		reason ipc.Reason
-		code   ipc.Code
+		state  activity.State
+		reason activity.Reason
+		code   activity.Code
 	}{
-		{sandbox.Exit{Cause: sandbox.Stopped, Code: 130}, ipc.Stopped, ipc.Cancel, ""},
-		{sandbox.Exit{Cause: sandbox.Exited}, ipc.Stopped, ipc.Done, ""},
-		{sandbox.Exit{Cause: sandbox.Exited, Code: 2}, ipc.Failed, "", ipc.Crash},
-		{sandbox.Exit{Cause: sandbox.OOM, Code: -1}, ipc.Failed, "", ipc.Capacity},
+		{sandbox.Exit{Cause: sandbox.Stopped, Code: 130}, activity.Stopped, activity.Cancel, ""},
+		{sandbox.Exit{Cause: sandbox.Exited}, activity.Stopped, activity.Done, ""},
+		{sandbox.Exit{Cause: sandbox.Exited, Code: 2}, activity.Failed, "", activity.Crash},
+		{sandbox.Exit{Cause: sandbox.OOM, Code: -1}, activity.Failed, "", activity.Capacity},
 	} {
-		e := outcome("act_1", ipc.Cancel, tt.exit)
+		e := outcome("act_1", activity.Cancel, tt.exit)
 		if e.State != tt.state || e.Reason != tt.reason || e.Code != tt.code {
 			t.Errorf("%+v is %+v", tt.exit, e)
 		}
@@ -234,12 +235,12 @@ func TestStartPastItsDeadlineIsRefused(t *testing.T) {
 	a := newRig(t).serve().connect().offered()
 	s := a.envelope(a.input("sleep", 0))
 	s.Deadline = "2026-01-01T00:00:00Z"
-	a.refused(a.ask(s), ipc.TooLate, "2026-01-01")
+	a.refused(a.ask(s), activity.TooLate, "2026-01-01")
 	s = a.envelope(a.input("sleep", 0))
 	s.Deadline = "2126-01-01T00:00:00+01:00"
-	a.refused(a.ask(s), ipc.Schema, "UTC")
+	a.refused(a.ask(s), activity.Schema, "UTC")
 	s.Deadline = "tomorrow"
-	a.refused(a.ask(s), ipc.Schema, "UTC")
+	a.refused(a.ask(s), activity.Schema, "UTC")
 }
 
 // Every change of the file that no longer admits what runs stops it.
@@ -254,7 +255,7 @@ func TestPolicyChangeStopsWork(t *testing.T) {
 			a := newRig(t).serve().connect().offered()
 			s := a.start("sleep", 0)
 			a.policy(change)
-			if e := a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Policy {
+			if e := a.ended(s); e.State != activity.Stopped || e.Reason != activity.Policy {
 				t.Errorf("ended as %+v", e)
 			}
 		})
@@ -263,10 +264,10 @@ func TestPolicyChangeStopsWork(t *testing.T) {
 		a := newRig(t).serve().connect().offered()
 		s := a.start("sleep", 0)
 		a.write(a.Policy, map[string]any{"kinds": []string{policy.TrainFit}, "surprise": 1})
-		if e := a.ended(s); e.Reason != ipc.Policy {
+		if e := a.ended(s); e.Reason != activity.Policy {
 			t.Errorf("ended as %+v", e)
 		}
-		a.refused(a.ask(a.envelope(a.input("sleep", 0))), ipc.Denied, "surprise")
+		a.refused(a.ask(a.envelope(a.input("sleep", 0))), activity.Denied, "surprise")
 		if n := strings.Count(a.log.String(), "the policy admits nothing"); n != 1 {
 			t.Errorf("the reason was logged %d times, want once", n)
 		}
@@ -275,7 +276,7 @@ func TestPolicyChangeStopsWork(t *testing.T) {
 		a := newRig(t).serve().connect().offered()
 		s := a.start("sleep", 0)
 		a.must(os.Remove(a.Policy))
-		if e := a.ended(s); e.Reason != ipc.Policy {
+		if e := a.ended(s); e.Reason != activity.Policy {
 			t.Errorf("ended as %+v", e)
 		}
 	})
@@ -283,18 +284,35 @@ func TestPolicyChangeStopsWork(t *testing.T) {
 
 // A start or a look while the owner's editor writes finds half a file. It is the
 // watch that says when that is what the owner means.
+// TestPolicyChangeIsTold: what may be started is told again when the policy changes.
+func TestPolicyChangeIsTold(t *testing.T) {
+	r := newRig(t).serve()
+	a := r.connect()
+	if ready := a.ready(); len(ready.Kinds) != 1 {
+		t.Fatalf("ready with %+v", ready)
+	}
+	r.policy(map[string]any{"kinds": []string{}})
+	for ready := a.ready(); len(ready.Kinds) > 0 || len(ready.Reasons) != 1; {
+		ready = a.ready()
+	}
+	r.policy(nil)
+	for ready := a.ready(); len(ready.Kinds) != 1 || len(ready.Reasons) > 0; {
+		ready = a.ready()
+	}
+}
+
 func TestPolicyHalfWrittenStopsNothing(t *testing.T) {
 	r := newRig(t)
 	_, sum, err := policy.Load(r.Policy)
 	r.must(err, os.WriteFile(r.Policy, []byte(`{"kinds":`), 0o644))
-	j := &job{stop: make(chan ipc.Reason, 1)} // which an earlier policy admitted
+	j := &job{stop: make(chan activity.Reason, 1)} // which an earlier policy admitted
 	l := &launcher{Config: r.Config, told: sum, jobs: []*job{j}}
 	l.recheck()
 	if j.ending {
 		t.Error("work was stopped")
 	}
 	l.apply(reading{err: errors.New("half a file")})
-	if !j.ending || <-j.stop != ipc.Policy {
+	if !j.ending || <-j.stop != activity.Policy {
 		t.Error("work goes on under a policy that stays broken")
 	}
 }
@@ -324,7 +342,7 @@ func TestPolicyGoesBeforeTheAgent(t *testing.T) {
 		run, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- l.run(run) }()
-		asked <- incoming{request: ipc.Request{Stop: &ipc.Stop{Activity: "act_1", Reason: ipc.Cancel}}}
+		asked <- incoming{request: ipc.Request{Stop: &ipc.Stop{Activity: "act_1", Reason: activity.Cancel}}}
 		stop()
 		r.must(<-ended)
 		log := r.log.String()
@@ -345,11 +363,11 @@ func TestPolicyChangeStopsTheNewest(t *testing.T) {
 			first, second := a.start("sleep", 0), a.start("sleep", 0)
 			a.running(first)
 			a.policy(change)
-			if e := a.ended(second); e.Reason != ipc.Policy {
+			if e := a.ended(second); e.Reason != activity.Policy {
 				t.Errorf("ended as %+v", e)
 			}
-			a.stop(first, ipc.Cancel)
-			if e := a.ended(first); e.Reason != ipc.Cancel {
+			a.stop(first, activity.Cancel)
+			if e := a.ended(first); e.Reason != activity.Cancel {
 				t.Errorf("the older one ended as %+v", e)
 			}
 		})
@@ -389,7 +407,7 @@ func TestOneAgentAtATime(t *testing.T) {
 	r := newRig(t).serve()
 	a := r.connect().offered()
 	b := r.connect()
-	b.refused(b.reply(), ipc.Denied, fmt.Sprintf("process %d is connected", a.cmd.Process.Pid))
+	b.refused(b.reply(), activity.Denied, fmt.Sprintf("process %d is connected", a.cmd.Process.Pid))
 	b.closed()
 	a.start("sleep", 0) // the first goes on
 }
@@ -400,7 +418,7 @@ func TestStopOfTheLauncherStopsAllWork(t *testing.T) {
 	s := a.start("sleep", 0)
 	a.running(s)
 	r.cancel()
-	if e := a.ended(s); e.State != ipc.Stopped || e.Reason != ipc.Cancel {
+	if e := a.ended(s); e.State != activity.Stopped || e.Reason != activity.Cancel {
 		t.Errorf("ended as %+v", e)
 	}
 	a.closed()
@@ -430,26 +448,26 @@ func TestNothingIsOfferedWithout(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*rig)
 		words  string
-		code   ipc.Code
+		code   activity.Code
 	}{
-		"policy":      {func(r *rig) { r.must(os.Remove(r.Policy)) }, "policy.json", ipc.Denied},
-		"kinds":       {func(r *rig) { r.policy(map[string]any{"kinds": []string{}}) }, "admits no kind", ipc.Denied},
-		"manifest":    {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, ManifestName))) }, "manifest.json", ipc.StartFailed},
-		"stage":       {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, "hanzo-stage"))) }, "hanzo-stage", ipc.StartFailed},
-		"binary":      {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, "train"))) }, "train", ipc.StartFailed},
-		"controllers": {func(r *rig) { r.Controllers = []string{"cpu", "unheard"} }, "no controller", ipc.StartFailed},
-		"group":       {func(r *rig) { r.puppet(stranger{agentUser, "", 0}) }, "must move to its child agent", ipc.StartFailed},
+		"policy":      {func(r *rig) { r.must(os.Remove(r.Policy)) }, "policy.json", activity.Denied},
+		"kinds":       {func(r *rig) { r.policy(map[string]any{"kinds": []string{}}) }, "admits no kind", activity.Denied},
+		"manifest":    {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, ManifestName))) }, "manifest.json", activity.StartFailed},
+		"stage":       {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, "hanzo-stage"))) }, "hanzo-stage", activity.StartFailed},
+		"binary":      {func(r *rig) { r.must(os.Remove(filepath.Join(r.Lib, "train"))) }, "train", activity.StartFailed},
+		"controllers": {func(r *rig) { r.Controllers = []string{"cpu", "unheard"} }, "no controller", activity.StartFailed},
+		"group":       {func(r *rig) { r.puppet(stranger{agentUser, "", 0}) }, "must move to its child agent", activity.StartFailed},
 		"forged": {func(r *rig) {
 			path := filepath.Join(r.Group, workName)
 			r.must(os.Mkdir(path, 0o755), os.Chown(path, int(agentUser.UID), -1))
-		}, "not root's alone", ipc.StartFailed},
+		}, "not root's alone", activity.StartFailed},
 		"spool": {func(r *rig) {
 			r.must(os.Mkdir(r.Spool, 0o755), os.Chown(r.Spool, int(agentUser.UID), -1))
-		}, "not root's alone", ipc.StartFailed},
-		"run directory a link": {func(r *rig) { r.must(os.Symlink("/etc", r.Run)) }, "run", ipc.StartFailed},
+		}, "not root's alone", activity.StartFailed},
+		"run directory a link": {func(r *rig) { r.must(os.Symlink("/etc", r.Run)) }, "run", activity.StartFailed},
 		// Who owns it could put a link in the run directory's place while it is swept.
-		"state the agent's": {func(r *rig) { r.must(os.Chown(filepath.Dir(r.Run), int(agentUser.UID), -1)) }, "can replace", ipc.StartFailed},
-		"state not sticky":  {func(r *rig) { r.must(os.Chmod(filepath.Dir(r.Run), 0o771)) }, "can replace", ipc.StartFailed},
+		"state the agent's": {func(r *rig) { r.must(os.Chown(filepath.Dir(r.Run), int(agentUser.UID), -1)) }, "can replace", activity.StartFailed},
+		"state not sticky":  {func(r *rig) { r.must(os.Chmod(filepath.Dir(r.Run), 0o771)) }, "can replace", activity.StartFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -478,5 +496,5 @@ func TestFloodOfStartsIsPaced(t *testing.T) {
 	for range 2 {
 		a.ended(a.start("exit", 0))
 	}
-	a.refused(a.ask(a.envelope(a.input("exit", 0))), ipc.Capacity, "more starts than 2")
+	a.refused(a.ask(a.envelope(a.input("exit", 0))), activity.Capacity, "more starts than 2")
 }

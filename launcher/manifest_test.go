@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/activity"
 	"golang.org/x/sys/unix"
 )
 
@@ -200,9 +200,9 @@ func TestExchangedBinaryIsNotStarted(t *testing.T) {
 	path := filepath.Join(a.Lib, "train")
 	a.must(os.Remove(path), os.WriteFile(path, []byte("no program"), 0o755))
 	s := a.envelope(a.input("exit", 0))
-	a.refused(a.ask(s), ipc.Integrity, "not the pinned binary")
+	a.refused(a.ask(s), activity.Integrity, "not the pinned binary")
 	a.pin() // the owner's own doing: it is the pinned one now, if no program
-	a.refused(a.ask(a.envelope(a.input("exit", 0))), ipc.StartFailed, "")
+	a.refused(a.ask(a.envelope(a.input("exit", 0))), activity.StartFailed, "")
 	a.must(os.Remove(path), os.Link(filepath.Join(built, "train"), path))
 	a.pin()
 	a.started(a.ask(s), s) // nothing was left of the refused start

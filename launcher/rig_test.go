@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/spool/canon"
@@ -284,13 +285,13 @@ func (r *rig) input(do string, n int) map[string]any {
 var activities int
 
 // envelope is a start as the cloud would ask for it.
-func (r *rig) envelope(input map[string]any) *ipc.Start {
+func (r *rig) envelope(input map[string]any) *activity.Envelope {
 	r.Helper()
 	activities++
 	src, err := json.Marshal(input)
 	r.must(err)
 	now := time.Now().UTC()
-	return &ipc.Start{
+	return &activity.Envelope{
 		Activity: fmt.Sprintf("act_%d", activities), Kind: policy.TrainFit, Org: "acme", Project: "default", Requester: "acme/alice",
 		Issued: now.Format(time.RFC3339), Deadline: now.Add(time.Hour).Format(time.RFC3339), Input: canon.Raw(src),
 	}
@@ -418,8 +419,19 @@ func (a *agent) try(do, path, data string) string {
 	return string(answer[:n])
 }
 
-// reply reads the next reply. The files that came are the test's until it ends.
+// reply reads the next reply that is not ready, which comes whenever the policy has
+// changed. The files that came are the test's until it ends.
 func (a *agent) reply() ipc.Reply {
+	a.Helper()
+	for {
+		if r := a.next(); r.Ready == nil {
+			return r
+		}
+	}
+}
+
+// next reads the next reply.
+func (a *agent) next() ipc.Reply {
 	a.Helper()
 	a.must(a.conn.SetReadDeadline(time.Now().Add(patience)))
 	r, files, err := a.conn.ReadReply()
@@ -438,7 +450,7 @@ func (a *agent) reply() ipc.Reply {
 // ready reads the first reply.
 func (a *agent) ready() ipc.Ready {
 	a.Helper()
-	r := a.reply()
+	r := a.next()
 	if r.Ready == nil {
 		a.Fatalf("not ready: %+v\n%s", r.Refused, a.log)
 	}
@@ -455,21 +467,21 @@ func (a *agent) offered() *agent {
 }
 
 // ask asks for a start and returns what is answered to it.
-func (a *agent) ask(s *ipc.Start) ipc.Reply {
+func (a *agent) ask(s *activity.Envelope) ipc.Reply {
 	a.Helper()
 	a.must(a.conn.WriteRequest(ipc.Request{Start: s}))
 	return a.reply()
 }
 
 // start starts a workload, which must be admitted.
-func (a *agent) start(do string, n int) *ipc.Start {
+func (a *agent) start(do string, n int) *activity.Envelope {
 	a.Helper()
 	s := a.envelope(a.input(do, n))
 	a.started(a.ask(s), s)
 	return s
 }
 
-func (a *agent) started(r ipc.Reply, s *ipc.Start) {
+func (a *agent) started(r ipc.Reply, s *activity.Envelope) {
 	a.Helper()
 	if r.Started == nil || r.Started.Activity != s.Activity {
 		a.Fatalf("not started: %+v %+v\n%s", r.Refused, r.Ended, a.log)
@@ -477,7 +489,7 @@ func (a *agent) started(r ipc.Reply, s *ipc.Start) {
 }
 
 // running waits until the workload of an activity says that it runs.
-func (a *agent) running(s *ipc.Start) {
+func (a *agent) running(s *activity.Envelope) {
 	a.Helper()
 	a.until(s.Activity+" runs", func() bool {
 		_, err := os.Stat(filepath.Join(a.Spool, s.Activity, "running"))
@@ -485,13 +497,13 @@ func (a *agent) running(s *ipc.Start) {
 	})
 }
 
-func (a *agent) stop(s *ipc.Start, reason ipc.Reason) {
+func (a *agent) stop(s *activity.Envelope, reason activity.Reason) {
 	a.Helper()
 	a.must(a.conn.WriteRequest(ipc.Request{Stop: &ipc.Stop{Activity: s.Activity, Reason: reason}}))
 }
 
 // ended reads the next reply, which must be of this activity's end.
-func (a *agent) ended(s *ipc.Start) ipc.Ended {
+func (a *agent) ended(s *activity.Envelope) ipc.Ended {
 	a.Helper()
 	r := a.reply()
 	if r.Ended == nil || r.Ended.Activity != s.Activity {
@@ -501,7 +513,7 @@ func (a *agent) ended(s *ipc.Start) ipc.Ended {
 }
 
 // refused checks a reply that must be a refusal, with these words in it.
-func (a *agent) refused(r ipc.Reply, code ipc.Code, words string) {
+func (a *agent) refused(r ipc.Reply, code activity.Code, words string) {
 	a.Helper()
 	if r.Refused == nil || r.Refused.Code != code || !strings.Contains(r.Refused.Message, words) {
 		a.Errorf("got %+v %+v, want a refusal with code %s and %q", r.Refused, r.Started, code, words)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/sandbox"
 	"golang.org/x/sys/unix"
@@ -95,16 +96,16 @@ func (l *launcher) reply(r ipc.Reply, files ...*os.File) {
 
 // refuse answers a request that comes to nothing. The error's code is a refusal's
 // or the policy's.
-func (l *launcher) refuse(activity string, err error) {
+func (l *launcher) refuse(id string, err error) {
 	code := codeOf(err)
 	switch {
-	case activity == "":
-	case code == ipc.Schema: // the error may quote the input, which is nobody's to log
-		l.quiet.warn("refused", "activity", activity, "code", code)
+	case id == "":
+	case code == activity.Schema: // the error may quote the input, which is nobody's to log
+		l.quiet.warn("refused", "activity", id, "code", code)
 	default:
-		l.quiet.warn("refused", "activity", activity, "code", code, "err", err)
+		l.quiet.warn("refused", "activity", id, "code", code, "err", err)
 	}
-	l.reply(ipc.Reply{Refused: &ipc.Refused{Activity: activity, Code: code, Message: clip(err.Error())}})
+	l.reply(ipc.Reply{Refused: &ipc.Refused{Activity: id, Code: code, Message: clip(err.Error())}})
 }
 
 func (l *launcher) replyStarted(j *job) {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
 	"golang.org/x/sys/unix"
@@ -48,7 +48,7 @@ func (o *order) keep(f *os.File, err error) (*os.File, error) {
 // trainFit opens all that an activity of kind train.fit is given, and builds its
 // command; policy.TrainFitInput says what that is. What is checked here is opened
 // here, and what is opened is what the workload gets.
-func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal int64) (_ *order, err error) {
+func (l *launcher) trainFit(id string, in policy.TrainFitInput, diskTotal int64) (_ *order, err error) {
 	o := new(order)
 	defer func() {
 		if err != nil {
@@ -58,18 +58,18 @@ func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal 
 	}()
 	program, err := o.keep(l.binaries.open(runs[policy.TrainFit]))
 	if errors.Is(err, errIntegrity) {
-		return nil, refusal{ipc.Integrity, err}
+		return nil, refusal{activity.Integrity, err}
 	}
 	if err != nil {
-		return nil, refusal{ipc.StartFailed, err}
+		return nil, refusal{activity.StartFailed, err}
 	}
 	stage, err := o.keep(openTree(l.Store, in.Stage))
 	if err != nil {
-		return nil, refusal{ipc.Pull, fmt.Errorf("the stage is not in the store: %w", err)}
+		return nil, refusal{activity.Pull, fmt.Errorf("the stage is not in the store: %w", err)}
 	}
 	base, err := o.keep(openTree(l.Store, in.Base))
 	if err != nil {
-		return nil, refusal{ipc.Pull, fmt.Errorf("the base is not in the store: %w", err)}
+		return nil, refusal{activity.Pull, fmt.Errorf("the base is not in the store: %w", err)}
 	}
 	var grant sandbox.Grant
 	if len(in.GPUs) > 0 {
@@ -81,18 +81,18 @@ func (l *launcher) trainFit(activity string, in policy.TrainFitInput, diskTotal 
 	for _, path := range grant.Mounts {
 		f, err := o.keep(os.OpenFile(path, unix.O_PATH, 0))
 		if err != nil {
-			return nil, refusal{ipc.StartFailed, err}
+			return nil, refusal{activity.StartFailed, err}
 		}
 		libraries = append(libraries, f)
 	}
 	// The last, since it is what keeps the activity from being started again.
-	spool, err := o.keep(makeSpool(l.Spool, activity, l.Work, l.Agent))
+	spool, err := o.keep(makeSpool(l.Spool, id, l.Work, l.Agent))
 	if err != nil {
-		return nil, refusal{ipc.StartFailed, err}
+		return nil, refusal{activity.StartFailed, err}
 	}
 	o.made = spool.Name()
 	o.spec = TrainFit{
-		Activity: activity, Dir: filepath.Join(l.Run, activity), CPUs: in.CPUs,
+		Activity: id, Dir: filepath.Join(l.Run, id), CPUs: in.CPUs,
 		Program: program, Stage: stage, Base: base, Spool: spool,
 		Grant: grant, Libraries: libraries, Limits: l.limits(in, diskTotal),
 	}.Spec()
@@ -161,11 +161,11 @@ func (l *launcher) limits(in policy.TrainFitInput, diskTotal int64) sandbox.Limi
 func choose(indices []int) (sandbox.Grant, error) {
 	all, err := sandbox.Accelerators("/")
 	if err != nil {
-		return sandbox.Grant{}, refusal{ipc.StartFailed, err}
+		return sandbox.Grant{}, refusal{activity.StartFailed, err}
 	}
 	grant, err := sandbox.Choose(all, indices)
 	if err != nil {
-		return sandbox.Grant{}, refusal{ipc.Denied, err}
+		return sandbox.Grant{}, refusal{activity.Denied, err}
 	}
 	return grant, nil
 }

@@ -31,7 +31,8 @@ spool/record spool/gate: spool/canon
 spool/event: spool/canon spool/record spool/gate
 spool: spool/event spool/gate spool/record spool/durable
 
-control/api: spool/event spool/gate spool/record
+activity: spool/canon
+control/api: activity spool/event spool/gate spool/record
 spool/upload: control/api spool
 
 kernels:
@@ -46,18 +47,23 @@ trainer/eval: trainer/kai trainer/data spool/gate
 trainer: trainer/eval spool/event spool/record spool/durable
 
 policy: spool/canon
-launcher/ipc: spool/canon
+launcher/ipc: activity
 sandbox/attempt:
 sandbox/filter:
 sandbox/landlock:
 sandbox/stage: sandbox/filter sandbox/landlock
 sandbox: sandbox/stage
 launcher: launcher/ipc policy sandbox
-systemd:
+systemd: spool/durable
+
+agent/store: activity policy spool/durable
+agent: agent/store policy launcher/ipc spool/upload
 
 control/db: control/api spool/durable
-control/research: control/db
-control: control/research
+control/route: control/db
+control/research: control/route
+control/compute: control/route policy
+control: control/research control/compute
 `
 
 // doors names the only packages that may import a heavy or subtle module
@@ -68,7 +74,7 @@ var doors = map[string][]string{
 	"github.com/cilium/ebpf":                 {"sandbox"},
 	"github.com/containerd/cgroups/v3":       {"sandbox"},
 	"github.com/opencontainers/runtime-spec": {"sandbox"},
-	"github.com/coreos/go-systemd/v22":       {"launcher"},
+	"github.com/coreos/go-systemd/v22":       {"launcher", "cmd/hanzo-link"},
 	"github.com/danielgtaylor/huma/v2":       {"control", "control/research"},
 	"golang.org/x/text":                      {"trainer/tokenizer", "trainer/decision"},
 }

@@ -161,23 +161,7 @@ func (c *Client) put(ctx context.Context, u Upload, r io.Reader) error {
 // answer must begin within the time of a call; how long the bytes may take is for
 // ctx to say.
 func (c *Client) Artifact(ctx context.Context, sha256 canon.SHA256) (io.ReadCloser, error) {
-	path := research + "artifacts/" + url.PathEscape(string(sha256))
-	ctx, cancel := context.WithCancelCause(ctx)
-	slow := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) })
-	resp, err := c.do(ctx, http.MethodGet, path, nil, nil)
-	if !slow.Stop() && err != nil {
-		err = &transportError{"GET " + path, context.DeadlineExceeded}
-	}
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer cancel(nil)
-		defer resp.Body.Close()
-		return nil, readAnswer("GET "+path, resp, nil)
-	}
-	return &body{resp.Body, cancel}, nil
+	return c.open(ctx, research+"artifacts/"+url.PathEscape(string(sha256)), 0)
 }
 
 // body ends its call's context when it is closed.

@@ -43,6 +43,8 @@ type Client struct {
 	// HTTP is the transport; nil means one without redirects. Deadlines are set
 	// for each call.
 	HTTP *http.Client
+
+	prefix string // before every path; see RecordOf
 }
 
 // direct follows no redirect: none of our routes has one, and a token must not
@@ -139,7 +141,17 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(len(body)/uploadFloor)*time.Second)
 	defer cancel()
-	resp, err := c.do(ctx, method, path, query, body)
+	req, err := c.request(ctx, method, path, query, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if len(body) > largeBody {
+		req.Header.Set("Expect", "100-continue")
+	}
+	resp, err := c.send(req, path)
 	if err != nil {
 		return err
 	}
@@ -147,16 +159,75 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	return readAnswer(method+" "+path, resp, out)
 }
 
-// do makes one authenticated request, within the deadline of ctx.
-func (c *Client) do(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
+// open reads the bytes at path from offset on. The caller closes them; they are as
+// many as the answer says or the read ends in an error. The answer must begin within
+// the time of a call; how long the bytes may take is for ctx to say.
+func (c *Client) open(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
+	call := http.MethodGet + " " + path
+	ctx, cancel := context.WithCancelCause(ctx)
+	slow := time.AfterFunc(callTimeout, func() { cancel(context.DeadlineExceeded) })
+	req, err := c.request(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		slow.Stop()
+		cancel(nil)
+		return nil, err
+	}
+	want := http.StatusOK
+	if offset > 0 {
+		want = http.StatusPartialContent
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	resp, err := c.send(req, path)
+	if !slow.Stop() && err != nil {
+		err = &transportError{call, context.DeadlineExceeded}
+	}
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	if resp.StatusCode != want {
+		defer cancel(nil)
+		defer resp.Body.Close()
+		if resp.StatusCode/100 == 2 {
+			return nil, fmt.Errorf("%s: answered %d, and %d was due", call, resp.StatusCode, want)
+		}
+		return nil, readAnswer(call, resp, nil)
+	}
+	return &body{resp.Body, cancel}, nil
+}
+
+// stream sends size bytes of r to path.
+func (c *Client) stream(ctx context.Context, method, path string, size int64, r io.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(size/uploadFloor)*time.Second)
+	defer cancel()
+	if size == 0 {
+		r = http.NoBody
+	}
+	req, err := c.request(ctx, method, path, nil, r)
+	if err != nil {
+		return err
+	}
+	req.ContentLength = size
+	req.Header.Set("Content-Type", "application/octet-stream")
+	req.Header.Set("Expect", "100-continue") // a refusal comes before the bytes
+	resp, err := c.send(req, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return readAnswer(method+" "+path, resp, nil)
+}
+
+// request makes one authenticated request.
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body io.Reader) (*http.Request, error) {
 	call := method + " " + path
-	address := strings.TrimSuffix(c.Base, "/") + path
+	address := strings.TrimSuffix(c.Base, "/") + c.prefix + path
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", call, err)
+		return nil, fmt.Errorf("%s: %w", call, withoutURL(err))
 	}
 	token, err := c.Token()
 	if err != nil {
@@ -164,15 +235,14 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if len(body) > largeBody {
-		req.Header.Set("Expect", "100-continue")
-	}
+	return req, nil
+}
+
+// send sends a request within the deadline of its context.
+func (c *Client) send(req *http.Request, path string) (*http.Response, error) {
 	resp, err := c.client().Do(req)
 	if err != nil {
-		return nil, &transportError{call, withoutURL(err)}
+		return nil, &transportError{req.Method + " " + path, withoutURL(err)}
 	}
 	return resp, nil
 }
@@ -205,7 +275,7 @@ func readAnswer(call string, resp *http.Response, out any) error {
 	if resp.StatusCode/100 != 2 {
 		return problemOf(call, resp, body)
 	}
-	if out == nil {
+	if out == nil || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))

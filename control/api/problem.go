@@ -18,6 +18,8 @@ const (
 
 	Unauthorized Code = "unauthorized" // no bearer token, or one this server does not know
 
+	Forbidden Code = "forbidden" // the token is known, and this is not its to do
+
 	GrantInvalid Code = "grant_invalid" // an upload address that this server did not sign
 	GrantExpired Code = "grant_expired" // signed, and too old: register again
 	GrantUsed    Code = "grant_used"    // the bytes of this grant are already held
@@ -51,6 +53,14 @@ const (
 	NotGated          Code = "not_gated"          // sealed scoring without a gate on that dataset
 	Miscounted        Code = "miscounted"         // questions or answered are not what the server counts
 
+	Denied            Code = "denied"             // the node's policy refuses; rule says by which of its rules
+	Conflict          Code = "conflict"           // the node's id belongs to another install
+	NodeOffline       Code = "node_offline"       // the node has not claimed for 90 s
+	Serving           Code = "serving"            // the node serves that model already
+	IllegalTransition Code = "illegal_transition" // the activity does not go from its state to that one
+	Gone              Code = "gone"               // the node was removed, or the activity cancelled
+	RateLimited       Code = "rate_limited"       // too many enqueues of one requester
+
 	Internal    Code = "internal"    // the server's fault: nothing was stored
 	Unavailable Code = "unavailable" // stopping, or its disk is full: try again
 )
@@ -61,6 +71,8 @@ var statuses = map[Code]int{
 	InvalidEvent: http.StatusBadRequest,
 
 	Unauthorized: http.StatusUnauthorized,
+
+	Forbidden: http.StatusForbidden,
 
 	GrantInvalid: http.StatusForbidden,
 	GrantExpired: http.StatusForbidden,
@@ -95,6 +107,14 @@ var statuses = map[Code]int{
 	NotGated:          http.StatusUnprocessableEntity,
 	Miscounted:        http.StatusUnprocessableEntity,
 
+	Denied:            http.StatusForbidden,
+	Conflict:          http.StatusConflict,
+	NodeOffline:       http.StatusConflict,
+	Serving:           http.StatusConflict,
+	IllegalTransition: http.StatusConflict,
+	Gone:              http.StatusGone,
+	RateLimited:       http.StatusTooManyRequests,
+
 	Internal:    http.StatusInternalServerError,
 	Unavailable: http.StatusServiceUnavailable,
 }
@@ -115,6 +135,9 @@ type Problem struct {
 	Status int    `json:"status"` // the HTTP status
 	Code   Code   `json:"code"`
 	Detail string `json:"detail"` // what was refused, where in the request, and what to do
+
+	// Rule is the policy's rule that refused, when the code is denied.
+	Rule string `json:"rule,omitzero"`
 
 	// Batch and Seq are set when an append of events is refused: what was applied
 	// before the refusal, and the seq of the event refused.

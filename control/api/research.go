@@ -28,9 +28,10 @@ type Page[T any] struct {
 
 // Identity is whom a bearer token speaks for.
 type Identity struct {
-	Owner   string `json:"owner"`   // the org
-	Name    string `json:"name"`    // the principal within it
-	Project string `json:"project"` // the org's sub-scope that this token writes under
+	Owner   string `json:"owner"`            // the org
+	Name    string `json:"name"`             // the principal within it
+	Project string `json:"project"`          // the org's sub-scope that this token writes under
+	Admin   bool   `json:"isAdmin,omitzero"` // an admin of the org
 
 	// Server is the control plane's own id: another id is another record. It is
 	// empty when an identity service answers that knows of none.

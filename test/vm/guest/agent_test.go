@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/test/vm/guest/control"
 	"golang.org/x/sys/unix"
 )
@@ -81,7 +81,7 @@ func TestCompromisedAgent(t *testing.T) {
 			h := h.with(t)
 			n := h.send([]byte(p.packet))
 			r := h.await(n, "refused", isRefused).Refused
-			if r.Code != ipc.Schema || !strings.Contains(r.Message, p.want) {
+			if r.Code != activity.Schema || !strings.Contains(r.Message, p.want) {
 				t.Errorf("refused with %+v", *r)
 			}
 		})
@@ -89,21 +89,21 @@ func TestCompromisedAgent(t *testing.T) {
 
 	for _, p := range []struct {
 		name   string
-		change func(*ipc.Start, map[string]any)
-		code   ipc.Code
+		change func(*activity.Envelope, map[string]any)
+		code   activity.Code
 	}{
-		{"with a command", func(_ *ipc.Start, in map[string]any) { in["args"] = []string{"sh"} }, ipc.Schema},
-		{"with an environment", func(_ *ipc.Start, in map[string]any) { in["env"] = map[string]string{"LD_PRELOAD": "x"} }, ipc.Schema},
-		{"of a path", func(_ *ipc.Start, in map[string]any) { in["stage"] = "/etc" }, ipc.Schema},
-		{"of a path upwards", func(_ *ipc.Start, in map[string]any) { in["base"] = strings.Repeat("../", 21) + "e" }, ipc.Schema},
-		{"of an upper-case hash", func(_ *ipc.Start, in map[string]any) { in["base"] = strings.ToUpper(fmt.Sprint(in["base"])) }, ipc.Schema},
-		{"of a tree that is not there", func(_ *ipc.Start, in map[string]any) { in["base"] = strings.Repeat("0", 64) }, ipc.Pull},
-		{"of another kind", func(s *ipc.Start, _ map[string]any) { s.Kind = "engine.serve" }, ipc.Unsupported},
-		{"for another org", func(s *ipc.Start, _ map[string]any) { s.Org = "evil" }, ipc.Denied},
-		{"above the caps", func(_ *ipc.Start, in map[string]any) { in["memory"] = 1 << 40 }, ipc.Denied},
-		{"with more processors than it may", func(_ *ipc.Start, in map[string]any) { in["cpus"] = 17 }, ipc.Denied},
-		{"with a GPU", func(_ *ipc.Start, in map[string]any) { in["vram"], in["gpus"] = 1, []int{0} }, ipc.Denied},
-		{"after its deadline", func(s *ipc.Start, _ map[string]any) { s.Deadline = "2020-01-01T00:00:00Z" }, ipc.TooLate},
+		{"with a command", func(_ *activity.Envelope, in map[string]any) { in["args"] = []string{"sh"} }, activity.Schema},
+		{"with an environment", func(_ *activity.Envelope, in map[string]any) { in["env"] = map[string]string{"LD_PRELOAD": "x"} }, activity.Schema},
+		{"of a path", func(_ *activity.Envelope, in map[string]any) { in["stage"] = "/etc" }, activity.Schema},
+		{"of a path upwards", func(_ *activity.Envelope, in map[string]any) { in["base"] = strings.Repeat("../", 21) + "e" }, activity.Schema},
+		{"of an upper-case hash", func(_ *activity.Envelope, in map[string]any) { in["base"] = strings.ToUpper(fmt.Sprint(in["base"])) }, activity.Schema},
+		{"of a tree that is not there", func(_ *activity.Envelope, in map[string]any) { in["base"] = strings.Repeat("0", 64) }, activity.Pull},
+		{"of another kind", func(s *activity.Envelope, _ map[string]any) { s.Kind = "engine.serve" }, activity.Unsupported},
+		{"for another org", func(s *activity.Envelope, _ map[string]any) { s.Org = "evil" }, activity.Denied},
+		{"above the caps", func(_ *activity.Envelope, in map[string]any) { in["memory"] = 1 << 40 }, activity.Denied},
+		{"with more processors than it may", func(_ *activity.Envelope, in map[string]any) { in["cpus"] = 17 }, activity.Denied},
+		{"with a GPU", func(_ *activity.Envelope, in map[string]any) { in["vram"], in["gpus"] = 1, []int{0} }, activity.Denied},
+		{"after its deadline", func(s *activity.Envelope, _ map[string]any) { s.Deadline = "2020-01-01T00:00:00Z" }, activity.TooLate},
 	} {
 		t.Run("asks for a start "+p.name, func(t *testing.T) {
 			h := h.with(t)
@@ -127,7 +127,7 @@ func TestCompromisedAgent(t *testing.T) {
 			t.Errorf("refused with %+v", r)
 		}
 		for _, w := range more {
-			w.stop(ipc.Cancel)
+			w.stop(activity.Cancel)
 		}
 	})
 
@@ -139,7 +139,7 @@ func TestCompromisedAgent(t *testing.T) {
 			t.Fatalf("making the link: %s", got)
 		}
 		input["base"] = hash
-		if r := h.refusal(envelope(t, input)); r.Code != ipc.Pull {
+		if r := h.refusal(envelope(t, input)); r.Code != activity.Pull {
 			t.Errorf("refused with %+v", r)
 		}
 	})
@@ -150,7 +150,7 @@ func TestCompromisedAgent(t *testing.T) {
 	if got := w.number("memory.max"); got != 128<<20 {
 		t.Errorf("after all this, memory.max is %d", got)
 	}
-	w.stop(ipc.Cancel)
+	w.stop(activity.Cancel)
 	checkNothingLeft(t)
 }
 
@@ -236,7 +236,7 @@ func TestLauncherDies(t *testing.T) {
 			})
 			h.dial()
 			checkNothingLeft(t)
-			h.start(fit(t, stage{Do: "sleep"})).stop(ipc.Cancel)
+			h.start(fit(t, stage{Do: "sleep"})).stop(activity.Cancel)
 		})
 	}
 	h.TB = t
@@ -255,7 +255,7 @@ func TestAgentStops(t *testing.T) {
 	}
 	run(t, "systemctl", "start", agentUnit)
 	h.dial()
-	h.start(fit(t, stage{Do: "sleep"})).stop(ipc.Cancel)
+	h.start(fit(t, stage{Do: "sleep"})).stop(activity.Cancel)
 }
 
 // unitState is a unit's state, in a word.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/activity"
 )
 
 // TestDevices puts a device node where the workload sees it, so that nothing but
@@ -50,7 +50,7 @@ func TestDevices(t *testing.T) {
 	if got := w.number("memory.max"); got != 128<<20 {
 		t.Errorf("memory.max is %d after daemon-reload and set-property", got)
 	}
-	w.stop(ipc.Cancel)
+	w.stop(activity.Cancel)
 	checkNothingLeft(t)
 	os.RemoveAll("/run/systemd/system.control")
 	run(t, "systemctl", "daemon-reload")

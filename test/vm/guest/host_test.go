@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/spool/canon"
@@ -300,7 +301,7 @@ func fit(t testing.TB, s stage) map[string]any {
 }
 
 // envelope is a start as the cloud would ask for it.
-func envelope(t testing.TB, input map[string]any) *ipc.Start {
+func envelope(t testing.TB, input map[string]any) *activity.Envelope {
 	t.Helper()
 	activities++
 	text, err := json.Marshal(input)
@@ -308,7 +309,7 @@ func envelope(t testing.TB, input map[string]any) *ipc.Start {
 		t.Fatal(err)
 	}
 	now := time.Now().UTC()
-	return &ipc.Start{
+	return &activity.Envelope{
 		Activity: fmt.Sprintf("act_%d", activities), Kind: policy.TrainFit, Org: "acme", Project: "default", Requester: "acme/alice",
 		Issued: now.Format(time.RFC3339), Deadline: now.Add(time.Hour).Format(time.RFC3339), Input: canon.Raw(text),
 	}
@@ -324,7 +325,7 @@ func packet(t testing.TB, r ipc.Request) []byte {
 }
 
 // ask asks for a start and returns the launcher's answer to it.
-func (h *host) ask(start *ipc.Start) (control.Reply, int) {
+func (h *host) ask(start *activity.Envelope) (control.Reply, int) {
 	h.Helper()
 	n := h.send(packet(h, ipc.Request{Start: start}))
 	return h.await(n, "started or refused", func(r control.Reply) bool {
@@ -382,7 +383,7 @@ func (w *workload) ended() control.Reply {
 }
 
 // stop asks for its end and waits for it.
-func (w *workload) stop(reason ipc.Reason) control.Reply {
+func (w *workload) stop(reason activity.Reason) control.Reply {
 	w.h.Helper()
 	w.h.send(packet(w.h, ipc.Request{Stop: &ipc.Stop{Activity: w.activity, Reason: reason}}))
 	return w.ended()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 	"golang.org/x/sys/unix"
@@ -30,7 +31,7 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		w.says("running")
-		if got := w.stop(ipc.Cancel).Ended; got.State != ipc.Stopped || got.Reason != ipc.Cancel || got.Signal != int(unix.SIGTERM) {
+		if got := w.stop(activity.Cancel).Ended; got.State != activity.Stopped || got.Reason != activity.Cancel || got.Signal != int(unix.SIGTERM) {
 			t.Errorf("it ended as %+v", *got)
 		}
 		checkNothingLeft(t)
@@ -41,7 +42,7 @@ func TestLimits(t *testing.T) {
 		agent := h.agentPID()
 		w := h.start(fit(t, stage{Do: "memory"}))
 		e := w.ended().Ended
-		if e.State != ipc.Failed || e.Code != ipc.Capacity || !strings.Contains(e.Message, "out of memory") {
+		if e.State != activity.Failed || e.Code != activity.Capacity || !strings.Contains(e.Message, "out of memory") {
 			t.Errorf("it ended as %+v", *e)
 		}
 		if _, err := os.Stat(filepath.Join(state, "spool", w.activity, "survived")); err == nil {
@@ -72,7 +73,7 @@ func TestLimits(t *testing.T) {
 		if n := w.number("pids.current"); n > limit {
 			t.Errorf("%d processes", n)
 		}
-		w.stop(ipc.Cancel)
+		w.stop(activity.Cancel)
 		checkNothingLeft(t)
 	})
 
@@ -81,7 +82,7 @@ func TestLimits(t *testing.T) {
 		input := fit(t, stage{Do: "thread"})
 		input["memory"] = 2 << 30
 		e := h.start(input).ended()
-		if e.Ended.Code != ipc.Crash || !strings.Contains(e.Stderr, "failed to create new OS thread") {
+		if e.Ended.Code != activity.Crash || !strings.Contains(e.Stderr, "failed to create new OS thread") {
 			t.Errorf("it ended as %+v\n%.500s", *e.Ended, e.Stderr)
 		}
 		checkNothingLeft(t)
@@ -98,7 +99,7 @@ func TestLimits(t *testing.T) {
 		if share > 1.1 || throttled == 0 {
 			t.Errorf("it had %.2f processors and was throttled %d times", share, throttled)
 		}
-		w.stop(ipc.Cancel)
+		w.stop(activity.Cancel)
 	})
 
 	t.Run("page cache is charged, and reclaimed", func(t *testing.T) {
@@ -111,7 +112,7 @@ func TestLimits(t *testing.T) {
 		if file < 16<<20 || most > 129<<20 { // the kernel charges in batches of pages
 			t.Errorf("%d bytes of cache are charged, and %d at most", file, most)
 		}
-		w.stop(ipc.Cancel)
+		w.stop(activity.Cancel)
 	})
 
 	t.Run("shared memory is charged, and bounded", func(t *testing.T) {
@@ -123,14 +124,14 @@ func TestLimits(t *testing.T) {
 		if charged := w.field("memory.stat", "shmem"); charged < written || written < 1<<20 || written > 128<<20 {
 			t.Errorf("%d bytes of /dev/shm, %d charged", written, charged)
 		}
-		w.stop(ipc.Cancel)
+		w.stop(activity.Cancel)
 	})
 
 	t.Run("disk: more than was admitted ends it", func(t *testing.T) {
 		input := fit(t, stage{Do: "disk"})
 		input["disk"] = 16 << 20
 		e := h.with(t).start(input).ended().Ended
-		if e.State != ipc.Failed || e.Code != ipc.Capacity || !strings.Contains(e.Message, "disk") {
+		if e.State != activity.Failed || e.Code != activity.Capacity || !strings.Contains(e.Message, "disk") {
 			t.Errorf("it ended as %+v", *e)
 		}
 		checkNothingLeft(t)
@@ -138,7 +139,7 @@ func TestLimits(t *testing.T) {
 
 	t.Run("output is kept up to 1 MiB a stream", func(t *testing.T) {
 		e := h.with(t).start(fit(t, stage{Do: "talk", N: 3 << 20})).ended()
-		if e.Ended.State != ipc.Stopped || e.Ended.Reason != ipc.Done || !e.Ended.Truncated || len(e.Stdout) != 1<<20 || len(e.Stderr) != 1<<20 {
+		if e.Ended.State != activity.Stopped || e.Ended.Reason != activity.Done || !e.Ended.Truncated || len(e.Stdout) != 1<<20 || len(e.Stderr) != 1<<20 {
 			text, _ := json.Marshal(e.Ended)
 			t.Errorf("%d and %d bytes, %s", len(e.Stdout), len(e.Stderr), text)
 		}
@@ -156,7 +157,7 @@ func (h *host) agentPID() (pid int) {
 }
 
 // refusal is the launcher's answer to a start that it does not admit.
-func (h *host) refusal(start *ipc.Start) ipc.Refused {
+func (h *host) refusal(start *activity.Envelope) ipc.Refused {
 	h.Helper()
 	reply, _ := h.ask(start)
 	if reply.Refused == nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 )
 
@@ -26,14 +27,14 @@ func TestStop(t *testing.T) {
 			t.Fatalf("%d processes", n)
 		}
 		began := time.Now()
-		e := w.stop(ipc.Cancel).Ended
+		e := w.stop(activity.Cancel).Ended
 		took := time.Since(began)
 		t.Logf("stopped in %.1f s", took.Seconds())
 		// One second, times ten for the emulated processor, on top of the ten.
 		if took < 10*time.Second || took > 20*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if e.State != ipc.Stopped || e.Reason != ipc.Cancel {
+		if e.State != activity.Stopped || e.Reason != activity.Cancel {
 			t.Errorf("it ended as %+v", *e)
 		}
 		checkNothingLeft(t)
@@ -45,7 +46,7 @@ func TestStop(t *testing.T) {
 		if n := len(strings.Fields(read(t, filepath.Join(w.group, "cgroup.procs")))); n != 3 { // stage, workload, daemon
 			t.Fatalf("%d processes", n)
 		}
-		w.stop(ipc.Cancel)
+		w.stop(activity.Cancel)
 		checkNothingLeft(t)
 	})
 
@@ -56,7 +57,7 @@ func TestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		until(t, "it is frozen", func() bool { return w.field("cgroup.events", "frozen") == 1 })
-		w.stop(ipc.Cancel)
+		w.stop(activity.Cancel)
 		checkNothingLeft(t)
 	})
 
@@ -69,7 +70,7 @@ func TestStop(t *testing.T) {
 			t.Errorf("started %+v as %d, then %+v as %d", first.Started, first.PID, second.Started, second.PID)
 		}
 		w := &workload{h: h, activity: start.Activity, started: n}
-		w.stop(ipc.Cancel)
+		w.stop(activity.Cancel)
 		checkNothingLeft(t)
 		// And once over it is not started again: its record is kept.
 		if r := h.refusal(start); !strings.Contains(r.Message, "has run before") {
@@ -79,9 +80,9 @@ func TestStop(t *testing.T) {
 
 	t.Run("the end of an activity that does not run changes nothing", func(t *testing.T) {
 		h := h.with(t)
-		n := h.send(packet(t, ipc.Request{Stop: &ipc.Stop{Activity: "act_never", Reason: ipc.Cancel}}))
+		n := h.send(packet(t, ipc.Request{Stop: &ipc.Stop{Activity: "act_never", Reason: activity.Cancel}}))
 		r := h.await(n, "refused", isRefused)
-		if r.Refused.Code != ipc.Lost {
+		if r.Refused.Code != activity.Lost {
 			t.Errorf("refused with %+v", *r.Refused)
 		}
 	})
@@ -98,21 +99,21 @@ func TestStop(t *testing.T) {
 		}
 		e := w.ended().Ended
 		took := time.Since(began)
-		if e.State != ipc.Stopped || e.Reason != ipc.Policy {
+		if e.State != activity.Stopped || e.Reason != activity.Policy {
 			t.Errorf("it ended as %+v", *e)
 		}
 		t.Logf("stopped %.1f s after the policy changed", took.Seconds())
 		if took > 5*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if r := h.refusal(envelope(t, fit(t, stage{Do: "sleep"}))); r.Code != ipc.Denied || !strings.Contains(r.Message, "kind") {
+		if r := h.refusal(envelope(t, fit(t, stage{Do: "sleep"}))); r.Code != activity.Denied || !strings.Contains(r.Message, "kind") {
 			t.Errorf("a start under it is refused with %+v", r)
 		}
 		if err := writePolicy(defaultPolicy); err != nil {
 			t.Fatal(err)
 		}
 		// Each start reads the policy itself.
-		h.start(fit(t, stage{Do: "sleep"})).stop(ipc.Cancel)
+		h.start(fit(t, stage{Do: "sleep"})).stop(activity.Cancel)
 	})
 
 	t.Run("a hundred starts and stops leave nothing", func(t *testing.T) {
@@ -126,7 +127,7 @@ func TestStop(t *testing.T) {
 					(&workload{h: h, activity: start.Activity, started: n}).ended()
 					break
 				}
-				if reply.Refused.Code != ipc.Capacity { // the launcher paces what is started
+				if reply.Refused.Code != activity.Capacity { // the launcher paces what is started
 					t.Fatalf("refused: %+v", *reply.Refused)
 				}
 				time.Sleep(200 * time.Millisecond)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hanzoai/link/launcher/ipc"
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/test/vm/guest/control"
 )
 
@@ -27,7 +27,7 @@ func TestTrain(t *testing.T) {
 	input["memory"], input["cpus"] = 512<<20, 2
 	w := h.start(input)
 	e := h.awaitFor(5*time.Minute, w.started, w.activity+" ended", func(r control.Reply) bool { return r.Ended != nil }) // floating point is slow here
-	if e.Ended.State != ipc.Stopped || e.Ended.Reason != ipc.Done {
+	if e.Ended.State != activity.Stopped || e.Ended.Reason != activity.Done {
 		t.Fatalf("it ended as %+v\n%s%s", *e.Ended, e.Stdout, e.Stderr)
 	}
 	var said struct {

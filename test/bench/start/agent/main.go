@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/launcher/ipc"
 	"github.com/hanzoai/link/policy"
 )
@@ -80,13 +81,13 @@ func run(args []string) error {
 }
 
 // ask is the request for one activity of kind train.fit.
-func ask(activity, stage, base string) (ipc.Request, error) {
+func ask(id, stage, base string) (ipc.Request, error) {
 	input, err := json.Marshal(policy.TrainFitInput{
 		Stage: stage, Base: base, Memory: 1 << 28, CPUs: 1, Disk: 1 << 26, GPUs: []int{}, MaxSec: 3600,
 	})
 	now := time.Now().UTC()
-	return ipc.Request{Start: &ipc.Start{
-		Activity: activity, Kind: policy.TrainFit, Org: "bench", Project: "bench", Requester: "bench",
+	return ipc.Request{Start: &activity.Envelope{
+		Activity: id, Kind: policy.TrainFit, Org: "bench", Project: "bench", Requester: "bench",
 		Issued: now.Format(time.RFC3339), Deadline: now.Add(time.Minute).Format(time.RFC3339), Input: input,
 	}}, err
 }
@@ -113,7 +114,7 @@ func follow(conn *ipc.Conn, toItsEnd bool) (string, error) {
 			return "", fmt.Errorf("refused, %s: %s", reply.Refused.Code, reply.Refused.Message)
 		case reply.Started != nil && !toItsEnd:
 			return "", nil
-		case reply.Ended != nil && reply.Ended.Reason != ipc.Done:
+		case reply.Ended != nil && reply.Ended.Reason != activity.Done:
 			return "", fmt.Errorf("%s, %s: %s %s", reply.Ended.State, reply.Ended.Code, reply.Ended.Message, first)
 		case reply.Ended != nil:
 			return strings.TrimSpace(string(first)), nil
