@@ -42,6 +42,7 @@ import (
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/control/db"
 	"github.com/hanzoai/link/control/research"
+	"github.com/hanzoai/link/control/route"
 	"github.com/hanzoai/link/spool/canon"
 )
 
@@ -191,7 +192,7 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			api.Refuse(api.Unauthorized, "this server made no such token").Write(w)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(research.WithPrincipal(r.Context(), id)))
+		next.ServeHTTP(w, r.WithContext(route.With(r.Context(), route.Caller{Identity: id})))
 	})
 }
 
@@ -238,7 +239,7 @@ func (s *Server) userinfo(a huma.API) {
 		OperationID: "get-userinfo", Method: http.MethodGet, Path: "/v1/iam/oauth/userinfo",
 		Summary: "Whom the token speaks for", Tags: []string{"iam"}, Security: []map[string][]string{{"token": {}}},
 	}, func(ctx context.Context, _ *struct{}) (*output, error) {
-		id := research.Principal(ctx)
+		id := route.From(ctx).Identity
 		id.Server = s.store.ID()
 		return &output{id}, nil
 	})

@@ -75,7 +75,7 @@ var doors = map[string][]string{
 	"github.com/containerd/cgroups/v3":       {"sandbox"},
 	"github.com/opencontainers/runtime-spec": {"sandbox"},
 	"github.com/coreos/go-systemd/v22":       {"launcher", "cmd/hanzo-link"},
-	"github.com/danielgtaylor/huma/v2":       {"control", "control/research"},
+	"github.com/danielgtaylor/huma/v2":       {"control", "control/route", "control/research"},
 	"golang.org/x/text":                      {"trainer/tokenizer", "trainer/decision"},
 }
 

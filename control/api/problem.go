@@ -3,7 +3,9 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -170,6 +172,23 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType is RFC 9457's, whatever was negotiated.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
+// After says when to try again; it becomes the answer's Retry-After, in whole
+// seconds, rounded up.
+func (p *Problem) After(d time.Duration) *Problem {
+	p.RetryAfter = d
+	return p
+}
+
+// GetHeaders are the headers that p is sent with, under the name that the server's
+// framework asks for.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
+	}
+	return h
+}
+
 // With gives p another status than the table's: sealed is 409 to a write and 403
 // to a read.
 func (p *Problem) With(status int) *Problem {
@@ -183,6 +202,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	if err != nil {
 		panic("api: a Problem that does not encode: " + err.Error())
 	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
 	w.Write(body)

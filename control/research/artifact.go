@@ -12,6 +12,7 @@ import (
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/control/db"
+	"github.com/hanzoai/link/control/route"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/record"
 )
@@ -19,28 +20,23 @@ import (
 const (
 	artifactsPath = "/v1/research/artifacts"
 	uploadsPath   = "/v1/research/uploads"
-
-	// slowest is the bytes a second that a transfer must reach on average, after
-	// slowStart, or it is cut: a client that trickles holds a connection and a file.
-	slowest   = 16 << 10
-	slowStart = 60 * time.Second
 )
 
 func (p *Plane) artifacts(mux *http.ServeMux) {
-	handle(p, route{
-		method: http.MethodPost, path: artifactsPath, summary: "Register an artifact, with its bytes or for an upload grant",
-		takes: api.Registration{}, limit: maxRegister, gives: api.Registered{},
+	handle(p, route.Op{
+		Method: http.MethodPost, Path: artifactsPath, Summary: "Register an artifact, with its bytes or for an upload grant",
+		Takes: api.Registration{}, Limit: maxRegister, Gives: api.Registered{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		RawBody []byte `contentType:"application/json"`
 	}) (any, error) {
 		var reg api.Registration
-		if err := read(in.RawBody, &reg); err != nil {
+		if err := route.Read(in.RawBody, &reg); err != nil {
 			return nil, err
 		}
 		return p.register(ctx, org, reg)
 	})
-	handle(p, route{
-		method: http.MethodGet, path: artifactsPath, summary: "List artifacts", gives: api.Page[record.Artifact]{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: artifactsPath, Summary: "List artifacts", Gives: api.Page[record.Artifact]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Kind    record.Kind    `query:"kind"`
 		Run     string         `query:"run"`
@@ -97,7 +93,7 @@ func (p *Plane) register(ctx context.Context, org *db.Org, reg api.Registration)
 	}
 	out := api.Registered{Artifact: a, Stored: a.State == record.Stored}
 	if !out.Stored {
-		out.Grant, err = p.grant(org, Principal(ctx).Owner, a)
+		out.Grant, err = p.grant(org, route.From(ctx).Owner, a)
 	}
 	return out, err
 }
@@ -106,16 +102,16 @@ func (p *Plane) register(ctx context.Context, org *db.Org, reg api.Registration)
 func (p *Plane) serveBytes(w http.ResponseWriter, r *http.Request) {
 	org, err := p.org(r.Context())
 	if err != nil {
-		p.refuse(w, r, err)
+		p.Refuse(w, r, err)
 		return
 	}
 	a, f, err := org.OpenArtifact(r.Context(), canon.SHA256(r.PathValue("sha256")))
 	if err != nil {
-		p.refuse(w, r, err)
+		p.Refuse(w, r, err)
 		return
 	}
 	defer f.Close()
-	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(slowStart + time.Duration(a.Size/slowest)*time.Second))
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(route.Transfer(int64(a.Size))))
 	h := w.Header()
 	h.Set("Content-Type", a.MediaType)
 	h.Set("ETag", strconv.Quote(string(a.SHA256)))
@@ -130,37 +126,31 @@ func (p *Plane) serveBytes(w http.ResponseWriter, r *http.Request) {
 func (p *Plane) receivePart(w http.ResponseWriter, r *http.Request) {
 	c, err := p.verify(canon.SHA256(r.PathValue("sha256")), r.URL.Query())
 	if err != nil {
-		p.refuse(w, r, err)
+		p.Refuse(w, r, err)
 		return
 	}
 	if r.ContentLength != int64(c.Size) {
-		p.refuse(w, r, api.Refuse(api.LengthMismatch, "Content-Length must be %d, the size that was granted", c.Size))
+		p.Refuse(w, r, api.Refuse(api.LengthMismatch, "Content-Length must be %d, the size that was granted", c.Size))
 		return
 	}
 	org, err := p.store.Org(c.Org)
 	if err != nil {
-		p.refuse(w, r, err)
+		p.Refuse(w, r, err)
 		return
 	}
-	http.NewResponseController(w).SetReadDeadline(time.Now().Add(slowStart + time.Duration(c.Size/slowest)*time.Second))
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(route.Transfer(int64(c.Size))))
 	a, err := org.PutPart(r.Context(), c.SHA256, c.part(), c.Total, c.Compression, r.Body)
 	if err != nil {
-		p.refuse(w, r, err)
+		p.Refuse(w, r, err)
 		return
 	}
 	body, err := canon.Marshal(api.Registered{Artifact: a, Stored: a.State == record.Stored})
 	if err != nil {
-		p.refuse(w, r, err)
+		p.Refuse(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(body)
-}
-
-// refuse answers an error on a route that is not huma's.
-func (p *Plane) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	refusal := p.problem(r.Context(), err).(*api.Problem)
-	refusal.Write(w)
 }
 
 // documentBytes describes the two streamed routes.
@@ -171,18 +161,18 @@ func (p *Plane) documentBytes() {
 	}
 	binary := map[string]*huma.MediaType{"application/octet-stream": {Schema: &huma.Schema{Type: "string", Format: "binary"}}}
 
-	get := p.responses(nil)
+	get := p.Responses(nil, 0)
 	get["200"] = &huma.Response{Description: "The bytes, uncompressed, typed by media_type", Content: binary}
-	p.api.OpenAPI().AddOperation(&huma.Operation{
-		OperationID: operationID(http.MethodGet, artifactsPath+"/{sha256}"), Method: http.MethodGet, Path: artifactsPath + "/{sha256}",
+	p.API.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: p.OperationID(http.MethodGet, artifactsPath+"/{sha256}"), Method: http.MethodGet, Path: artifactsPath + "/{sha256}",
 		Summary: "An artifact's bytes", Tags: []string{"research"}, Security: []map[string][]string{{"token": {}}},
 		Parameters: []*huma.Param{name}, Responses: get,
 	})
-	p.api.OpenAPI().AddOperation(&huma.Operation{
-		OperationID: operationID(http.MethodPut, uploadsPath+"/{sha256}"), Method: http.MethodPut, Path: uploadsPath + "/{sha256}",
+	p.API.OpenAPI().AddOperation(&huma.Operation{
+		OperationID: p.OperationID(http.MethodPut, uploadsPath+"/{sha256}"), Method: http.MethodPut, Path: uploadsPath + "/{sha256}",
 		Summary: "The PUT of an upload grant; its address is its authority", Tags: []string{"research"},
 		Parameters:  []*huma.Param{name, query("grant"), query("signature")},
 		RequestBody: &huma.RequestBody{Required: true, Content: binary},
-		Responses:   p.responses(api.Registered{}),
+		Responses:   p.Responses(api.Registered{}, http.StatusOK),
 	})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/control/db"
+	"github.com/hanzoai/link/control/route"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/record"
 )
@@ -34,20 +35,20 @@ func (p *Plane) datasets() {
 	type id struct {
 		ID string `path:"id"`
 	}
-	handle(p, route{
-		method: http.MethodPost, path: datasetsPath, summary: "Create a dataset, open",
-		takes: api.DatasetCreate{}, limit: maxObject, gives: record.Dataset{},
+	handle(p, route.Op{
+		Method: http.MethodPost, Path: datasetsPath, Summary: "Create a dataset, open",
+		Takes: api.DatasetCreate{}, Limit: maxObject, Gives: record.Dataset{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		RawBody []byte `contentType:"application/json"`
 	}) (any, error) {
 		var d api.DatasetCreate
-		if err := read(in.RawBody, &d); err != nil {
+		if err := route.Read(in.RawBody, &d); err != nil {
 			return nil, err
 		}
 		return org.CreateDataset(ctx, d)
 	})
-	handle(p, route{
-		method: http.MethodGet, path: datasetsPath, summary: "List datasets", gives: api.Page[record.Dataset]{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: datasetsPath, Summary: "List datasets", Gives: api.Page[record.Dataset]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Purpose   record.Purpose `query:"purpose" enum:"train,dev,eval_only,sealed_eval,teacher_mining"`
 		Benchmark string         `query:"benchmark"`
@@ -57,32 +58,32 @@ func (p *Plane) datasets() {
 			Purpose: in.Purpose, Benchmark: in.Benchmark, After: in.After, Limit: in.Limit,
 		}))
 	})
-	handle(p, route{
-		method: http.MethodGet, path: datasetsPath + "/{id}", summary: "One dataset", gives: record.Dataset{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: datasetsPath + "/{id}", Summary: "One dataset", Gives: record.Dataset{},
 	}, func(ctx context.Context, org *db.Org, in *id) (any, error) {
 		return org.Dataset(ctx, in.ID)
 	})
-	handle(p, route{
-		method: http.MethodDelete, path: datasetsPath + "/{id}", summary: "Delete a dataset that no run attached",
+	handle(p, route.Op{
+		Method: http.MethodDelete, Path: datasetsPath + "/{id}", Summary: "Delete a dataset that no run attached",
 	}, func(ctx context.Context, org *db.Org, in *id) (any, error) {
 		return nil, org.DeleteDataset(ctx, in.ID)
 	})
-	handle(p, route{
-		method: http.MethodPost, path: datasetsPath + "/{id}/items", summary: "Append items, all or none",
-		takes: api.ItemsAppend{}, limit: maxItems, gives: api.ItemsAppended{},
+	handle(p, route.Op{
+		Method: http.MethodPost, Path: datasetsPath + "/{id}/items", Summary: "Append items, all or none",
+		Takes: api.ItemsAppend{}, Limit: maxItems, Gives: api.ItemsAppended{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		ID      string `path:"id"`
 		RawBody []byte `contentType:"application/json"`
 	}) (any, error) {
 		var items api.ItemsAppend
-		if err := read(in.RawBody, &items); err != nil {
+		if err := route.Read(in.RawBody, &items); err != nil {
 			return nil, err
 		}
 		return org.AppendItems(ctx, in.ID, items.Items)
 	})
-	handle(p, route{
-		method: http.MethodGet, path: datasetsPath + "/{id}/items", summary: "Items in item_id order",
-		gives: api.Page[record.DatasetItem]{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: datasetsPath + "/{id}/items", Summary: "Items in item_id order",
+		Gives: api.Page[record.DatasetItem]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		ID  string `path:"id"`
 		Run string `query:"run" doc:"for a sealed_eval dataset: the run that attached it with role evaluate"`
@@ -90,8 +91,8 @@ func (p *Plane) datasets() {
 	}) (any, error) {
 		return page(org.Items(ctx, in.ID, in.After, in.Limit, in.Run))
 	})
-	handle(p, route{
-		method: http.MethodPost, path: datasetsPath + "/{id}/seal", summary: "Seal a dataset", gives: record.Dataset{},
+	handle(p, route.Op{
+		Method: http.MethodPost, Path: datasetsPath + "/{id}/seal", Summary: "Seal a dataset", Gives: record.Dataset{},
 	}, func(ctx context.Context, org *db.Org, in *id) (any, error) {
 		return org.SealDataset(ctx, in.ID)
 	})

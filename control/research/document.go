@@ -29,7 +29,7 @@ type (
 
 // documentVariants tells the document what reflection cannot see.
 func (p *Plane) documentVariants() {
-	schemas := p.api.OpenAPI().Components.Schemas
+	schemas := p.API.OpenAPI().Components.Schemas
 	schemas.RegisterTypeAlias(reflect.TypeFor[gate.Test](), reflect.TypeFor[testDoc]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[gate.Interval](), reflect.TypeFor[intervalDoc]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[canon.Raw](), reflect.TypeFor[any]())

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/control/db"
+	"github.com/hanzoai/link/control/route"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/gate"
 )
@@ -13,20 +14,20 @@ import (
 const gatesPath = "/v1/research/gates"
 
 func (p *Plane) gates() {
-	handle(p, route{
-		method: http.MethodPost, path: gatesPath, summary: "Store a gate",
-		takes: gate.Gate{}, limit: maxObject, gives: api.GateStored{},
+	handle(p, route.Op{
+		Method: http.MethodPost, Path: gatesPath, Summary: "Store a gate",
+		Takes: gate.Gate{}, Limit: maxObject, Gives: api.GateStored{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		RawBody []byte `contentType:"application/json"`
 	}) (any, error) {
 		var g gate.Gate
-		if err := read(in.RawBody, &g); err != nil {
+		if err := route.Read(in.RawBody, &g); err != nil {
 			return nil, err
 		}
 		return org.PutGate(ctx, g)
 	})
-	handle(p, route{
-		method: http.MethodGet, path: gatesPath, summary: "List gates", gives: api.Page[api.StoredGate]{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: gatesPath, Summary: "List gates", Gives: api.Page[api.StoredGate]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Name string `query:"name"`
 		Paging
@@ -37,8 +38,8 @@ func (p *Plane) gates() {
 		}
 		return api.Page[api.StoredGate]{Data: gates}, nil
 	})
-	handle(p, route{
-		method: http.MethodGet, path: gatesPath + "/{hash}", summary: "One gate, with when it was received", gives: api.StoredGate{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: gatesPath + "/{hash}", Summary: "One gate, with when it was received", Gives: api.StoredGate{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Hash canon.Hash `path:"hash"`
 	}) (any, error) {

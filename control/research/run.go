@@ -7,6 +7,7 @@ import (
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/control/db"
+	"github.com/hanzoai/link/control/route"
 	"github.com/hanzoai/link/spool/record"
 )
 
@@ -19,21 +20,21 @@ func (p *Plane) runs() {
 	type id struct {
 		ID string `path:"id"`
 	}
-	handle(p, route{
-		method: http.MethodPost, path: runsPath + "/{id}/events", summary: "Append events in seq order",
-		takes: api.EventsAppend{}, limit: maxEvents, gives: api.Appended{},
+	handle(p, route.Op{
+		Method: http.MethodPost, Path: runsPath + "/{id}/events", Summary: "Append events in seq order",
+		Takes: api.EventsAppend{}, Limit: maxEvents, Gives: api.Appended{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		ID      string `path:"id"`
 		RawBody []byte `contentType:"application/json"`
 	}) (any, error) {
 		var events api.EventsAppend
-		if err := read(in.RawBody, &events); err != nil {
+		if err := route.Read(in.RawBody, &events); err != nil {
 			return nil, err
 		}
-		return org.AppendEvents(ctx, Principal(ctx).Project, in.ID, events.Events)
+		return org.AppendEvents(ctx, route.From(ctx).Project, in.ID, events.Events)
 	})
-	handle(p, route{
-		method: http.MethodGet, path: runsPath + "/{id}/events", summary: "The log, verbatim", gives: api.Page[struct{}]{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: runsPath + "/{id}/events", Summary: "The log, verbatim", Gives: api.Page[struct{}]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		ID    string `path:"id"`
 		After string `query:"after" doc:"the last seq of the page before" pattern:"^[0-9]{1,19}$"`
@@ -48,13 +49,13 @@ func (p *Plane) runs() {
 		}
 		return page(org.Events(ctx, in.ID, after, in.Limit))
 	})
-	handle(p, route{
-		method: http.MethodGet, path: runsPath + "/{id}", summary: "The view of a run: the fold of its events", gives: api.Run{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: runsPath + "/{id}", Summary: "The view of a run: the fold of its events", Gives: api.Run{},
 	}, func(ctx context.Context, org *db.Org, in *id) (any, error) {
 		return org.Run(ctx, in.ID)
 	})
-	handle(p, route{
-		method: http.MethodGet, path: runsPath, summary: "List views", gives: api.Page[api.Run]{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: runsPath, Summary: "List views", Gives: api.Page[api.Run]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Kind   string `query:"kind" enum:"train,eval,harvest,probe"`
 		Status string `query:"status" enum:"created,training,evaluating,completed,failed,cancelled"`
@@ -75,8 +76,8 @@ func (p *Plane) runs() {
 			Since: in.Since, Until: in.Until, After: in.After, Limit: in.Limit,
 		}))
 	})
-	handle(p, route{
-		method: http.MethodGet, path: evaluationsPath, summary: "List evaluations", gives: api.Page[api.Evaluation]{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: evaluationsPath, Summary: "List evaluations", Gives: api.Page[api.Evaluation]{},
 	}, func(ctx context.Context, org *db.Org, in *struct {
 		Run     string         `query:"run"`
 		Dataset string         `query:"dataset"`
@@ -88,8 +89,8 @@ func (p *Plane) runs() {
 			Run: in.Run, Dataset: in.Dataset, Subject: in.Subject, Purpose: in.Purpose, After: in.After, Limit: in.Limit,
 		}))
 	})
-	handle(p, route{
-		method: http.MethodGet, path: evaluationsPath + "/{id}", summary: "One evaluation", gives: api.Evaluation{},
+	handle(p, route.Op{
+		Method: http.MethodGet, Path: evaluationsPath + "/{id}", Summary: "One evaluation", Gives: api.Evaluation{},
 	}, func(ctx context.Context, org *db.Org, in *id) (any, error) {
 		return org.Evaluation(ctx, in.ID)
 	})
