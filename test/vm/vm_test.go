@@ -5,6 +5,7 @@ package vm
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,33 +20,70 @@ import (
 	"time"
 )
 
-// programs are what the machine is given, by the name it has there. All are
-// static: the machine has no more than a minimal Debian.
-var programs = map[string]string{
-	"hanzo-launcher": "../../cmd/hanzo-launcher",
-	"hanzo-stage":    "../../cmd/hanzo-stage",
-	"hanzo":          "../../cmd/hanzo",
-	"train":          "../../cmd/train",
-	"agent":          "./guest/agent",
-	"work":           "./guest/work",
-
-	// What the launcher's own tests would build, if there were a compiler.
-	"launcher/hanzo-stage": "../../cmd/hanzo-stage",
-	"launcher/train":       "../../launcher/testdata/train",
+// A guest is what one machine is given: programs, by the name they have there, and
+// which of the tests of guest/ it runs. All programs are static: the machine has no
+// more than a minimal Debian.
+type guest struct {
+	programs  map[string]string
+	run, skip string // as go test's -run and -skip; $LINK_VM_RUN goes before run
+	prepare   func(t *testing.T, dir string)
 }
 
-// runScript is the payload's program. The compiled tests speak test2json, which
-// is how their results keep their names on the way here.
-const runScript = `#!/bin/sh
-cd /run/payload
-LINK_VM_GUEST=1 exec ./guest.test -test.v=test2json -test.timeout=30m -test.run="$(cat pattern)"
-`
-
-// TestVM boots one machine, runs every test of guest/ in it, and reports
-// each under its own name. LINK_VM_RUN chooses among them as go test -run does.
-// Where no machine can be had it skips and says why; with LINK_REQUIRE_VM=1 that
-// is a failure.
+// TestVM tries the launcher and the sandbox in a machine on which a test agent
+// plays the agent's part.
 func TestVM(t *testing.T) {
+	boot(t, guest{
+		programs: map[string]string{
+			"hanzo-launcher": "../../cmd/hanzo-launcher",
+			"hanzo-stage":    "../../cmd/hanzo-stage",
+			"hanzo":          "../../cmd/hanzo",
+			"train":          "../../cmd/train",
+			"agent":          "./guest/agent",
+			"work":           "./guest/work",
+
+			// What the launcher's own tests would build, if there were a compiler.
+			"launcher/hanzo-stage": "../../cmd/hanzo-stage",
+			"launcher/train":       "../../launcher/testdata/train",
+		},
+		skip: "^TestLink",
+		prepare: func(t *testing.T, dir string) {
+			goBuild(t, "test", "-c", "-o", filepath.Join(dir, "launcher/launcher.test"), "../../launcher")
+			makeLesson(t, filepath.Join(dir, "train"), filepath.Join(dir, "lesson"))
+		},
+	})
+}
+
+// TestLink links a fresh machine to a control plane of its own, as an owner would,
+// and follows work from the enqueue to the record.
+func TestLink(t *testing.T) {
+	boot(t, guest{
+		programs: map[string]string{
+			"bin/hanzo":          "../../cmd/hanzo",
+			"bin/hanzo-link":     "../../cmd/hanzo-link",
+			"bin/hanzo-launcher": "../../cmd/hanzo-launcher",
+			"bin/hanzo-stage":    "../../cmd/hanzo-stage",
+			"bin/train":          "../../cmd/train",
+			"bin/hanzo-cloud":    "../../cmd/hanzo-cloud",
+		},
+		run: "^TestLink",
+		prepare: func(t *testing.T, dir string) {
+			train, lesson := filepath.Join(dir, "bin/train"), filepath.Join(dir, "lesson")
+			makeLesson(t, train, lesson)
+			// The same stage, trained here and outside of any sandbox.
+			fit := exec.CommandContext(t.Context(), train, "fit", "stage/stage.json", "--run", "outside", "--json")
+			fit.Dir = lesson
+			fit.Env = append(os.Environ(), "HANZO_API=", "HANZO_SPOOL="+filepath.Join(lesson, "spool"))
+			if out, err := fit.CombinedOutput(); err != nil {
+				t.Fatalf("train fit: %v\n%s", err, out)
+			}
+		},
+	})
+}
+
+// boot boots one machine, runs tests of guest/ in it, and reports each under its
+// own name. Where no machine can be had it skips and says why; with
+// LINK_REQUIRE_VM=1 that is a failure.
+func boot(t *testing.T, g guest) {
 	if testing.Short() {
 		t.Skip("boots a machine under emulation, which takes minutes")
 	}
@@ -74,7 +112,7 @@ func TestVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	status, bootErr := image.Boot(ctx, Boot{Payload: makeGuest(t), Results: results, Output: io.MultiWriter(live, &output), Memory: 3072})
+	status, bootErr := image.Boot(ctx, Boot{Payload: g.make(t), Results: results, Output: io.MultiWriter(live, &output), Memory: 3072})
 	root := tree(t, output.Bytes())
 	for _, sub := range root.children {
 		sub.report(t)
@@ -89,6 +127,13 @@ func TestVM(t *testing.T) {
 		t.Logf("the machine's journal:\n%s", journal(results))
 	}
 }
+
+// runScript is the payload's program. The compiled tests speak test2json, which
+// is how their results keep their names on the way here.
+const runScript = `#!/bin/sh
+cd /run/payload
+LINK_VM_GUEST=1 exec ./guest.test -test.v=test2json -test.timeout=30m -test.run="$(cat pattern)" -test.skip="$(cat skip)"
+`
 
 // readSources looks at every folder of the repository, so that go test takes a result
 // for current only while nothing changes there: what is built below is no import of
@@ -106,21 +151,18 @@ func readSources(t *testing.T) {
 	}
 }
 
-// makeGuest builds the payload: the programs and the guest's tests.
-func makeGuest(t *testing.T) string {
+// make builds the payload: the programs and the guest's tests.
+func (g guest) make(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "launcher"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, source := range programs {
+	for name, source := range g.programs {
 		goBuild(t, "build", "-o", filepath.Join(dir, name), source)
 	}
 	goBuild(t, "test", "-c", "-o", filepath.Join(dir, "guest.test"), "./guest")
-	goBuild(t, "test", "-c", "-o", filepath.Join(dir, "launcher/launcher.test"), "../../launcher")
-	makeLesson(t, filepath.Join(dir, "train"), filepath.Join(dir, "lesson"))
+	g.prepare(t, dir)
 	write(t, filepath.Join(dir, "run"), runScript)
-	write(t, filepath.Join(dir, "pattern"), os.Getenv("LINK_VM_RUN"))
+	write(t, filepath.Join(dir, "pattern"), cmp.Or(os.Getenv("LINK_VM_RUN"), g.run))
+	write(t, filepath.Join(dir, "skip"), g.skip)
 	return dir
 }
 
