@@ -133,6 +133,12 @@ type Claimed struct {
 	Stop  []Stop              `json:"stop"`
 }
 
+// Offered is a [Claimed] as a node reads it: the envelopes, each as it was sent.
+type Offered struct {
+	Start []canon.Raw `json:"start"`
+	Stop  []Stop      `json:"stop"`
+}
+
 // Stop asks a node to end an activity.
 type Stop struct {
 	Activity string          `json:"activity"`

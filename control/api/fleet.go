@@ -52,6 +52,16 @@ func (c *Client) Claim(ctx context.Context, id string, in Claim) (Claimed, error
 	return out, err
 }
 
+// Offers is Claim with the envelopes unread: one that is not of its form is that
+// activity's failure, and keeps its node neither from the others nor from the stops.
+func (c *Client) Offers(ctx context.Context, id string, in Claim) (Offered, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second+grace)
+	defer cancel()
+	var out Offered
+	err := c.call(ctx, http.MethodPost, worker(id)+"/claim", nil, in, &out)
+	return out, err
+}
+
 // Report says how an activity is. 409 illegal_transition, 410 gone: it was
 // cancelled. A repeated report is answered as the first was.
 func (c *Client) Report(ctx context.Context, id, act string, r StateReport) error {

@@ -1,5 +1,3 @@
-//go:build linux
-
 // Package ipc is what the agent and the launcher say to one another.
 //
 // The agent, which no one trusts, speaks to the launcher, which is root, over one
