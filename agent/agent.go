@@ -10,7 +10,6 @@ import (
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/launcher/ipc"
-	"github.com/hanzoai/link/spool/durable"
 )
 
 // ErrUnlinked is [Run]'s error when the cloud says that the node was removed. All
@@ -44,10 +43,6 @@ type Config struct {
 	// it must be longer than that.
 	Notify   func(state string)
 	Watchdog time.Duration
-
-	// Disk is what the journal, the key and the status are written through; the zero
-	// Disk is this machine's.
-	Disk *durable.Disk
 
 	Log *slog.Logger // nil discards
 }
