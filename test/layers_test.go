@@ -56,6 +56,7 @@ sandbox: sandbox/stage
 launcher: launcher/ipc policy sandbox
 systemd: spool/durable
 
+agent/facts: control/api sandbox
 agent/store: activity policy spool/durable
 agent: agent/store policy launcher/ipc spool/upload
 
@@ -75,6 +76,9 @@ var doors = map[string][]string{
 	"github.com/containerd/cgroups/v3":       {"sandbox"},
 	"github.com/opencontainers/runtime-spec": {"sandbox"},
 	"github.com/coreos/go-systemd/v22":       {"launcher", "cmd/hanzo-link"},
+	"github.com/coreos/go-oidc/v3":           {"control"},
+	"golang.org/x/oauth2":                    {"cmd/internal/logincmd"},
+	"github.com/NVIDIA/go-nvml":              {"cmd/hanzo-gpu"},
 	"github.com/danielgtaylor/huma/v2":       {"control", "control/route", "control/research"},
 	"golang.org/x/text":                      {"trainer/tokenizer", "trainer/decision"},
 }
