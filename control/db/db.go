@@ -5,10 +5,12 @@
 // # Files
 //
 //	<data>/lock                        held by the one server of this folder
-//	<data>/control.db                  token hashes, the key that signs grants, the record's id
+//	<data>/control.db                  hashes of tokens and credentials, the key that signs grants, the record's id
 //	<data>/orgs/<org>/research.db      the org's record
 //	<data>/orgs/<org>/artifacts/<sha>  canonical uncompressed bytes, by address
 //	<data>/orgs/<org>/parts/<sha>.<n>  received parts of an upload under way
+//	<data>/orgs/<org>/trees/<hash>     what files an input has, by policy.TreeHash
+//	<data>/orgs/<org>/blobs/<sha>      the bytes of such a file, by address
 //
 // # Durability and crashes
 //

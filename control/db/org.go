@@ -19,6 +19,7 @@ import (
 type Org struct {
 	// immutable once open
 	dir   string
+	disk  durable.Disk // of trees and blobs
 	now   func() time.Time
 	write *sql.DB // one connection: SQLite has one writer
 	read  *sql.DB
@@ -144,8 +145,8 @@ create index scoring_gate on scoring(gate);
 `}
 
 func openOrg(dir string, now func() time.Time) (*Org, error) {
-	o := &Org{dir: dir, now: now, folds: make(map[string]*event.Run)}
-	for _, d := range []string{o.artifacts(), o.parts()} {
+	o := &Org{dir: dir, disk: durable.On(durable.OS), now: now, folds: make(map[string]*event.Run)}
+	for _, d := range []string{o.artifacts(), o.parts(), o.trees(), o.blobs()} {
 		if err := makeDir(d); err != nil {
 			return nil, err
 		}
