@@ -20,8 +20,9 @@ type keeper interface {
 	//
 	// A failure of the network or the server is waited out, by the rules of claims,
 	// until ctx ends, and is then no error but ctx's; progress is told of bytes, of
-	// this tree, from the caller's goroutine.
-	Pull(ctx context.Context, act, hash string, progress func(done, total int64)) error
+	// this tree, from the caller's goroutine. limit is the most bytes that all trees
+	// may have, and held what of the file system is promised to work that runs.
+	Pull(ctx context.Context, act, hash string, limit, held int64, progress func(done, total int64)) error
 }
 
 // recorder sends what a workload records: record.go.
