@@ -248,6 +248,7 @@ func (w within) OpenFile(name string, flag int, perm fs.FileMode) (durable.Handl
 	}
 	return f, nil
 }
+func (w within) Stat(name string) (fs.FileInfo, error)     { return w.dir.Stat(name) }
 func (w within) Rename(from, to string) error              { return w.dir.Rename(from, to) }
 func (w within) Remove(name string) error                  { return w.dir.Remove(name) }
 func (w within) Mkdir(name string, perm fs.FileMode) error { return w.dir.Mkdir(name, perm) }
