@@ -2,9 +2,11 @@
 // routes of its planes behind one authentication.
 //
 // A [Server] is an http.Handler; [Server.Serve] runs it on a listener. Bearer
-// tokens come from the store, and the token alone says which org a request may
-// see. /openapi.json describes every route and /healthz says whether the store
-// answers; both need no token.
+// tokens come from the store or, a person's, from an issuer outside, and the token
+// alone says which org a request may see. A person's opens every route but a
+// node's own, and a node's credential nothing but those. /openapi.json describes
+// every route, /healthz says whether the store answers, and
+// /.well-known/openid-configuration where the issuer is; all need no token.
 //
 // # Crashes
 //
@@ -48,11 +50,16 @@ import (
 
 // A Config says what a Server is made of.
 type Config struct {
-	Store   *db.Store        // required; the server does not close it
-	Log     *slog.Logger     // nil discards
-	Now     func() time.Time // the clock that grants expire by; nil means time.Now
-	Version string           // of this build, for the document; empty means "devel"
-	Grace   time.Duration    // for requests under way when stopping; zero means 10 s
+	Store *db.Store        // required; the server does not close it
+	Log   *slog.Logger     // nil discards
+	Now   func() time.Time // the clock that grants and issued tokens expire by; nil means time.Now
+	// Issuer is the address of an OpenID Connect issuer whose tokens speak for
+	// persons beside the store's own, and Audience what they name this server; see
+	// CheckIssuer. Empty: there is none.
+	Issuer, Audience string
+
+	Version string        // of this build, for the document; empty means "devel"
+	Grace   time.Duration // for requests under way when stopping; zero means 10 s
 }
 
 // A Server is a control plane's routes.
@@ -60,6 +67,8 @@ type Server struct {
 	store   *db.Store
 	log     *slog.Logger
 	grace   time.Duration
+	issuer  *issuer // nil: none
+	plane   route.Plane
 	mux     *http.ServeMux
 	handler http.Handler
 }
@@ -79,9 +88,15 @@ func New(cfg Config) *Server {
 		cfg.Grace = 10 * time.Second
 	}
 	s := &Server{store: cfg.Store, log: cfg.Log, grace: cfg.Grace, mux: http.NewServeMux()}
+	if cfg.Issuer != "" {
+		s.issuer = newIssuer(cfg.Issuer, cfg.Audience, cfg.Now)
+	}
 	a := document(s.mux, cfg.Version)
+	s.plane = route.Plane{API: a, Log: cfg.Log}
 	research.Register(a, s.mux, cfg.Store, cfg.Now, cfg.Log)
+	s.records()
 	s.userinfo(a)
+	s.mux.HandleFunc("GET /.well-known/openid-configuration", s.issuerAddress)
 	s.mux.HandleFunc("GET /healthz", s.health)
 	s.mux.HandleFunc("/", s.unmatched)
 	s.handler = s.logged(s.authenticated(s.mux))
@@ -166,36 +181,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// authenticated gives every request under /v1/ its principal. The PUT of an
-// upload grant has none: its address is signed.
-func (s *Server) authenticated(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		signed := r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/v1/research/uploads/")
-		if !strings.HasPrefix(r.URL.Path, "/v1/") || signed {
-			next.ServeHTTP(w, r)
-			return
-		}
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if !strings.EqualFold(scheme, "Bearer") || token == "" {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			api.Refuse(api.Unauthorized, "no bearer token; hanzo-cloud serve prints where it keeps one").Write(w)
-			return
-		}
-		id, ok, err := s.store.Identify(r.Context(), strings.TrimSpace(token))
-		if err != nil {
-			s.log.ErrorContext(r.Context(), "authentication failed", "err", err)
-			api.Refuse(api.Unavailable, "the server cannot look the token up").Write(w)
-			return
-		}
-		if !ok {
-			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
-			api.Refuse(api.Unauthorized, "this server made no such token").Write(w)
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(route.With(r.Context(), route.Caller{Identity: id})))
-	})
-}
-
 // logged writes one line a request. The query is left out: that of an upload
 // address is a secret.
 func (s *Server) logged(next http.Handler) http.Handler {
@@ -251,9 +236,14 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 		api.Refuse(api.Unavailable, "the store does not answer").Write(w)
 		return
 	}
-	body, err := canon.Marshal(map[string]string{"status": "ok"})
+	s.answer(w, map[string]string{"status": "ok"})
+}
+
+// answer sends a value that encodes, whatever it holds.
+func (s *Server) answer(w http.ResponseWriter, v map[string]string) {
+	body, err := canon.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("control: encoding a constant: %v", err))
+		panic(fmt.Sprintf("control: encoding %v: %v", v, err))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(body)

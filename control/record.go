@@ -1,0 +1,89 @@
+package control
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/hanzoai/link/control/api"
+	"github.com/hanzoai/link/control/route"
+)
+
+// A node writes the record of what it runs below its activity's address,
+//
+//	…/workers/{id}/activities/{activity}/record/v1/…
+//
+// with the routes that an uploader of package spool/upload calls and no others, as
+// the org and the activity's project, and the events of one run, the activity's. It
+// may do so for as long as the node is linked, also after the activity has ended:
+// a machine that was offline has a record to catch up with.
+
+// A recordRoute is one route of the record, as a pattern's method and path.
+type recordRoute struct{ method, path string }
+
+const runEvents = "/v1/research/runs/{id}/events"
+
+var recordRoutes = []recordRoute{
+	{"GET", "/v1/iam/oauth/userinfo"},
+	{"POST", "/v1/research/artifacts"}, // the bytes go to an address that is signed
+	{"POST", "/v1/research/datasets"},
+	{"POST", "/v1/research/datasets/{id}/items"},
+	{"POST", "/v1/research/datasets/{id}/seal"},
+	{"POST", "/v1/research/gates"},
+	{"POST", runEvents},
+}
+
+// inner is the pattern of the route itself, outer that of the same below an activity.
+func (t recordRoute) inner() string { return t.method + " " + t.path }
+
+func (t recordRoute) outer() string {
+	return t.method + " " + nodeAddress + "/activities/{activity}/record" + strings.Replace(t.path, "{id}", "{object}", 1)
+}
+
+// records mounts the routes of the record below the activities of nodes.
+func (s *Server) records() {
+	for _, t := range recordRoutes {
+		s.mux.HandleFunc(t.outer(), func(w http.ResponseWriter, r *http.Request) { s.record(t, w, r) })
+	}
+}
+
+// record serves one request of a node as the route t, which has no idea of nodes.
+func (s *Server) record(t recordRoute, w http.ResponseWriter, r *http.Request) {
+	n := route.From(r.Context()).Node
+	a, err := s.store.NodeActivity(r.Context(), n.Org, n.ID, r.PathValue("activity"))
+	if err != nil {
+		s.plane.Refuse(w, r, err)
+		return
+	}
+	if run := r.PathValue("object"); t.path == runEvents && run != a.Activity {
+		s.plane.Refuse(w, r, api.Refuse(api.Forbidden, "run %.80q is not of activity %s, whose record this is", run, a.Activity))
+		return
+	}
+	inner, err := below(r)
+	if err != nil {
+		s.plane.Refuse(w, r, err)
+		return
+	}
+	if _, pattern := s.mux.Handler(inner); pattern != t.inner() {
+		// Two readings of one path: the mux has had the other.
+		s.plane.Refuse(w, r, api.Refuse(api.NotFound, "there is no route %s", r.URL.Path))
+		return
+	}
+	caller := route.Caller{Identity: api.Identity{Owner: n.Org, Name: n.ID, Project: a.Project}}
+	s.mux.ServeHTTP(w, inner.WithContext(route.With(r.Context(), caller)))
+}
+
+// below is r without what comes before the record's own address, of which every
+// byte stays as it was sent.
+func below(r *http.Request) (*http.Request, error) {
+	_, rest, _ := strings.Cut(r.URL.EscapedPath(), "/activities/")
+	_, rest, ok := strings.Cut(rest, "/record/")
+	u, err := url.ParseRequestURI("/" + rest)
+	if !ok || err != nil {
+		return nil, api.Refuse(api.NotFound, "there is no route %s", r.URL.Path)
+	}
+	u.RawQuery = r.URL.RawQuery
+	inner := *r
+	inner.URL = u
+	return &inner, nil
+}
