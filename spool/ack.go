@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/hanzoai/link/spool/canon"
 )
@@ -19,7 +19,7 @@ func (s *Spool) Acked(run string) (uint64, error) {
 		return 0, err
 	}
 	path := s.path(runs, run+".ack")
-	b, err := read(path)
+	b, err := s.files.read(path, maxSmall)
 	if err != nil || b == nil {
 		return 0, err
 	}
@@ -58,7 +58,7 @@ func (s *Spool) AckDataset(id string) error         { return s.ack(datasets, id)
 func (s *Spool) AckGate(h canon.Hash) error         { return s.ack(gates, h.Hex()) }
 
 func (s *Spool) acked(folder, name string) (bool, error) {
-	return exists(s.path(folder, name+".ack"))
+	return s.files.exists(s.path(folder, name+".ack"))
 }
 
 func (s *Spool) ack(folder, name string) error {
@@ -110,7 +110,7 @@ func (s *Spool) Refile(org, project, server string) error {
 			return err
 		}
 		for _, name := range names {
-			if err := os.Remove(s.path(folder, name+".ack")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := s.files.Remove(s.path(folder, name+".ack")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("forgetting what was acknowledged: %w", err)
 			}
 		}
@@ -142,11 +142,16 @@ func (s *Spool) filing(org, project string) (filing, error) {
 	if s.org != LocalOrg {
 		f.Org, f.Project = s.org, s.project
 	}
-	if b, err := read(s.filed()); err != nil {
+	if b, err := s.files.read(s.filed(), maxSmall); err != nil {
 		return f, err
 	} else if b != nil {
 		if err := canon.Unmarshal(b, &f); err != nil {
 			return f, fmt.Errorf("%w: %s: %w", ErrCorrupt, s.filed(), err)
+		}
+		for _, name := range []string{f.Org, f.Project, f.Server} {
+			if len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
+				return f, fmt.Errorf("%w: %s names %.40q, which is no name; delete it", ErrCorrupt, s.filed(), name)
+			}
 		}
 	}
 	if f.Org != org || f.Project != project {
@@ -156,6 +161,9 @@ func (s *Spool) filing(org, project string) (filing, error) {
 	return f, nil
 }
 
+// maxName bounds the names in filed.json, in bytes. They stand in errors as they are.
+const maxName = 256
+
 // file writes f, when that is a change.
 func (s *Spool) file(f filing) error {
 	b, err := canon.Marshal(f)
@@ -163,7 +171,7 @@ func (s *Spool) file(f filing) error {
 		return err
 	}
 	b = append(b, '\n')
-	if held, err := read(s.filed()); err != nil || bytes.Equal(held, b) {
+	if held, err := s.files.read(s.filed(), maxSmall); err != nil || bytes.Equal(held, b) {
 		return err
 	}
 	return s.disk.WriteFile(s.filed(), b, s.mode)

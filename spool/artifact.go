@@ -9,13 +9,16 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/spool/durable"
 	"github.com/hanzoai/link/spool/record"
 )
 
@@ -98,9 +101,9 @@ func (s *Spool) held(a record.Artifact) (record.Artifact, bool, error) {
 			a.SHA256, ErrExists, held.Kind, held.Purpose, held.MediaType, a.Kind, a.Purpose, a.MediaType)
 	}
 	path := s.path(artifacts, string(a.SHA256))
-	there, err := exists(path)
+	there, err := s.files.exists(path)
 	if err == nil && !there {
-		there, err = exists(path + ".zst")
+		there, err = s.files.exists(path + ".zst")
 	}
 	if !there {
 		return held, false, err // only metadata: its bytes are put again
@@ -214,6 +217,7 @@ func (s *Spool) Artifacts() ([]canon.SHA256, error) {
 type artifactReader struct {
 	path string
 	sha  canon.SHA256
+	left uint64 // of the size that the metadata says; more is too much
 	sum  hash.Hash
 	file *os.File
 	r    io.Reader     // file, or zstd over it
@@ -223,9 +227,11 @@ type artifactReader struct {
 func (r *artifactReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.sum.Write(p[:n])
-	if err == io.EOF && hex.EncodeToString(r.sum.Sum(nil)) != string(r.sha) {
-		err = fmt.Errorf("%w: the bytes of %s are not the ones put there; move it away and put the artifact again", ErrCorrupt, r.path)
+	switch over := uint64(n) > r.left; {
+	case over, err == io.EOF && hex.EncodeToString(r.sum.Sum(nil)) != string(r.sha):
+		return 0, fmt.Errorf("%w: the bytes of %s are not the ones put there; move it away and put the artifact again", ErrCorrupt, r.path)
 	}
+	r.left -= uint64(n)
 	return n, err
 }
 
@@ -237,26 +243,40 @@ func (r *artifactReader) Close() error {
 }
 
 // OpenArtifact opens an artifact's canonical, uncompressed bytes. The last read
-// fails when they are not the ones that the address names.
+// fails when they are not the ones that the address names, and an earlier one when
+// they are more than its metadata says. One that was trimmed is fs.ErrNotExist.
 func (s *Spool) OpenArtifact(sha canon.SHA256) (io.ReadCloser, error) {
 	if !sha.Valid() {
 		return nil, fmt.Errorf("%q is no address of an artifact", sha)
 	}
 	path := s.path(artifacts, string(sha))
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		path += ".zst"
-		f, err = os.Open(path)
+	meta, held, err := s.artifact(sha)
+	size := meta.Size
+	switch {
+	case err != nil:
+		return nil, err
+	case !held && s.attached:
+		return nil, fmt.Errorf("opening artifact: %w", absent("no artifact "+string(sha)+" in "+s.dir))
+	case !held:
+		size = math.MaxUint64
+	case s.attached && size > maxArtifact:
+		return nil, fmt.Errorf("%w: artifact %s is said to have %d bytes; the most is %d", ErrCorrupt, sha, size, uint64(maxArtifact))
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, held := s.Artifact(sha); held {
-			return nil, fmt.Errorf("%w: artifact %s has metadata and no bytes; put it again", ErrCorrupt, sha)
+	f, err := s.files.open(path, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) && !s.attached {
+		path += ".zst"
+		f, err = s.files.open(path, os.O_RDONLY, 0)
+	}
+	if errors.Is(err, fs.ErrNotExist) && held {
+		if acked, _ := s.ArtifactAcked(sha); acked {
+			return nil, fmt.Errorf("opening artifact: %w", absent("the bytes of artifact "+string(sha)+" were dropped, for the server has them"))
 		}
+		return nil, fmt.Errorf("%w: artifact %s has metadata and no bytes; put it again", ErrCorrupt, sha)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening artifact: %w", err)
 	}
-	r := &artifactReader{path: path, sha: sha, sum: sha256.New(), file: f, r: f}
+	r := &artifactReader{path: path, sha: sha, left: size, sum: sha256.New(), file: f, r: f}
 	if strings.HasSuffix(path, ".zst") {
 		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1))
 		if err != nil {
@@ -266,4 +286,53 @@ func (s *Spool) OpenArtifact(sha canon.SHA256) (io.ReadCloser, error) {
 		r.r, r.zstd = z, z
 	}
 	return r, nil
+}
+
+// Trim drops what a spool need not keep once nobody writes it any more: the bytes of
+// the artifacts that the server has acknowledged, and files that were left in the
+// making. It returns how many bytes that frees. Logs, metadata and acks stay, and a
+// spool that is trimmed is whole but for the bytes that it can no longer give. It may
+// be repeated.
+func (s *Spool) Trim() (freed int64, err error) {
+	drop := func(path string) error {
+		info, err := s.files.root.Lstat(s.files.rel(path))
+		if err != nil || info.IsDir() {
+			return nil // gone already, or nothing of ours
+		}
+		if err := s.files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("trimming spool: %w", err)
+		}
+		freed += info.Size()
+		return nil
+	}
+	held, err := s.Artifacts()
+	if err != nil {
+		return 0, err
+	}
+	for _, sha := range held {
+		acked, err := s.ArtifactAcked(sha)
+		if err != nil {
+			return freed, err
+		}
+		if !acked {
+			continue
+		}
+		path := s.path(artifacts, string(sha))
+		if err := errors.Join(drop(path), drop(path+".zst")); err != nil {
+			return freed, err
+		}
+	}
+	for _, folder := range []string{runs, artifacts, datasets, gates} {
+		dir := s.path(folder, "")
+		err := s.files.each(dir, 0, func(name string) error {
+			if !durable.IsTemp(name) {
+				return nil
+			}
+			return drop(filepath.Join(dir, name))
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return freed, err
+		}
+	}
+	return freed, nil
 }

@@ -27,7 +27,8 @@
 // Before anyone has signed in, a spool is local/default.
 //
 // Only logs, metrics and acks ever change, logs and metrics by growing. Metadata
-// stays as long as a log that may name it, because reading a log checks it.
+// stays as long as a log that may name it, because reading a log checks it; the bytes
+// of an artifact may go once the server has them ([Spool.Trim]).
 //
 // # Crashes
 //
@@ -52,6 +53,20 @@
 // reaches the disk whole, nor that its pages reach it in order. Resume takes the
 // log as the kernel shows it and syncs that; a kernel that failed to write a page
 // and goes on showing it deceives us until the machine restarts.
+//
+// # Whoever writes a spool
+//
+// can write anything there: a sandboxed workload writes its own, and the agent,
+// another user, sends it. So nothing here leaves the folder it was given, through
+// whatever links and however names change meanwhile (links out of it are refused,
+// also a person's own); nothing is opened but regular files and directories, and
+// opening never waits, as it would for a named pipe; and what is read whole has a
+// bound. Every path below $HANZO_SPOOL, which is trusted, is looked up that way.
+//
+// A spool that is attached ([Attach]) is bounded further: in the number of files in a
+// folder and of records of a kind, in the bytes of a record and of an artifact, and it
+// has no compressed artifacts. Beyond a bound is [ErrCorrupt]. What its writer can
+// still do is to spoil its own record: forge, hide or lose it. The server judges it.
 //
 // # Cost
 //

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/hanzoai/link/spool/canon"
-	"github.com/hanzoai/link/spool/durable"
 	"github.com/hanzoai/link/spool/durable/durabletest"
 	"github.com/hanzoai/link/spool/event"
 )
@@ -51,7 +50,7 @@ func TestAppendFault(t *testing.T) {
 				}
 				return f
 			}
-			s, err := open(durable.On(&durabletest.FS{Plan: plan}), root, "", "")
+			s, err := open((&durabletest.FS{Plan: plan}).Over, root, "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +107,7 @@ func TestAppendFault(t *testing.T) {
 
 // recordAll does everything that writes, and calls acknowledged with each thing that
 // is on the disk for good. It can be repeated on what an earlier try left.
-func recordAll(disk durable.Disk, root string, acknowledged func(string)) error {
+func recordAll(disk over, root string, acknowledged func(string)) error {
 	s, err := open(disk, root, "", "")
 	if err != nil {
 		return err
@@ -161,7 +160,7 @@ func script() []event.Body {
 // was broken off can be finished.
 func verify(t *testing.T, root string, acknowledged []string) {
 	t.Helper()
-	disk := durable.On(new(durabletest.FS))
+	disk := new(durabletest.FS).Over
 	s, err := open(disk, root, "", "")
 	if err != nil {
 		t.Fatalf("opening: %v", err)
@@ -226,10 +225,10 @@ func tempDir(t testing.TB) string {
 // calls lists the calls of a whole recording.
 func calls(t *testing.T) (list []durabletest.Call) {
 	t.Helper()
-	disk := durable.On(&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
+	disk := (&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
 		list = append(list, c)
 		return durabletest.Fault{}
-	}})
+	}}).Over
 	if err := recordAll(disk, tempDir(t), func(string) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -250,12 +249,12 @@ func TestEveryFault(t *testing.T) {
 				continue
 			}
 			root := tempDir(t)
-			disk := durable.On(&durabletest.FS{Plan: func(now durabletest.Call) durabletest.Fault {
+			disk := (&durabletest.FS{Plan: func(now durabletest.Call) durabletest.Fault {
 				if now.N != c.N {
 					return durabletest.Fault{}
 				}
 				return fault
-			}})
+			}}).Over
 			var acknowledged []string
 			err := recordAll(disk, root, func(s string) { acknowledged = append(acknowledged, s) })
 			// Removing what is left over is the one thing that may fail unseen.
@@ -299,7 +298,7 @@ func child(root, plan string) {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
-	disk := durable.On(&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
+	disk := (&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
 		switch {
 		case c.N != n:
 			return durabletest.Fault{}
@@ -307,7 +306,7 @@ func child(root, plan string) {
 			return durabletest.Fault{Lands: c.Size / 2, Then: die}
 		}
 		return durabletest.Fault{Then: die}
-	}})
+	}}).Over
 	if err := recordAll(disk, root, func(s string) { fmt.Println(s) }); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -474,10 +473,10 @@ func FuzzOpen(f *testing.F) {
 func BenchmarkAppend(b *testing.B) {
 	for _, bb := range []struct {
 		name string
-		disk durable.Disk
+		disk over
 	}{
-		{"disk", durable.On(durable.OS)},
-		{"without sync", durable.On(new(durabletest.FS))},
+		{"disk", bare},
+		{"without sync", new(durabletest.FS).Over},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			s, err := open(bb.disk, b.TempDir(), "", "")

@@ -17,17 +17,12 @@ import (
 // the kernel drops it when the process ends. flag has O_CREATE or not.
 func (s *Spool) lock(run string, flag int) (*os.File, error) {
 	path := s.path(runs, run+".log")
-	// O_NONBLOCK: opening a named pipe in place of the log must not hang.
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|flag, s.mode)
+	f, err := s.files.open(path, os.O_RDWR|flag, s.mode)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, s.noRun(run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening run %s: %w", run, err)
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		f.Close()
-		return nil, fmt.Errorf("%w: %s is not a regular file; move it away", ErrCorrupt, path)
 	}
 	for {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
@@ -45,7 +40,10 @@ func (s *Spool) lock(run string, flag int) (*os.File, error) {
 	}
 	// The pid is for the message above and for nothing else: a stale or missing
 	// one harms nobody, so its write is neither synced nor checked.
-	os.WriteFile(s.path(runs, run+".pid"), []byte(strconv.Itoa(os.Getpid())+"\n"), s.mode)
+	if pid, err := s.files.open(s.path(runs, run+".pid"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, s.mode); err == nil {
+		fmt.Fprintln(pid, os.Getpid())
+		pid.Close()
+	}
 	return f, nil
 }
 
@@ -54,17 +52,17 @@ func (s *Spool) noRun(run string) error { return absent("no run " + run + " in "
 
 // unlock ends what lock began.
 func (s *Spool) unlock(run string, f *os.File) error {
-	os.Remove(s.path(runs, run+".pid")) // while it is still ours
+	s.files.Remove(s.path(runs, run+".pid")) // while it is still ours
 	return f.Close()
 }
 
 // writer names who holds a run's lock.
 func (s *Spool) writer(run string) string {
-	b, err := os.ReadFile(s.path(runs, run+".pid"))
-	if err != nil {
+	b, err := s.files.read(s.path(runs, run+".pid"), maxSmall)
+	pid := strings.TrimSpace(string(b))
+	if n, e := strconv.Atoi(pid); err != nil || e != nil || strconv.Itoa(n) != pid {
 		return "another process"
 	}
-	pid := strings.TrimSpace(string(b))
 	if pid == strconv.Itoa(os.Getpid()) {
 		return "this process (" + filepath.Base(os.Args[0]) + ", pid " + pid + ")"
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -167,7 +166,7 @@ func (l *Log) Metric(v any) error {
 		return l.failed
 	}
 	if l.metrics == nil {
-		if l.metrics, err = openMetrics(l.spool.path(runs, l.run+".metrics"), l.spool.mode); err != nil {
+		if l.metrics, err = l.spool.openMetrics(l.run); err != nil {
 			return err
 		}
 	}
@@ -178,10 +177,10 @@ func (l *Log) Metric(v any) error {
 	return err
 }
 
-// openMetrics opens path for appending whole lines. The end of a line that a
+// openMetrics opens a run's metrics for appending whole lines. The end of a line that a
 // crash tore is dropped.
-func openMetrics(path string, mode fs.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
+func (s *Spool) openMetrics(run string) (*os.File, error) {
+	f, err := s.files.open(s.path(runs, run+".metrics"), os.O_RDWR|os.O_CREATE|os.O_APPEND, s.mode)
 	if err != nil {
 		return nil, err
 	}

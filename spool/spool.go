@@ -48,13 +48,15 @@ const (
 	gates     = "gates"
 )
 
-// A Spool is one org's and project's folder of records. It holds no open file
-// and no cache: what another process writes is seen at once.
+// A Spool is one org's and project's folder of records. It holds no open file but
+// that folder, and no cache: what another process writes is seen at once.
 type Spool struct {
 	dir          string // <root>/<org>/<project>
 	org, project string
+	files        folder // all access, at <root>
 	disk         durable.Disk
 	mode         fs.FileMode // of new files: 0600, or 0660 in a shared spool
+	attached     bool        // another writes it, and is not trusted
 }
 
 // Open returns the spool of org and project under root, and makes its folders
@@ -64,17 +66,62 @@ type Spool struct {
 // A spool is its owner's alone, unless root is a directory with the set-group-id
 // bit: then it is shared with that group, as a run's is in a sandbox, where one user
 // writes it and another sends it.
-func Open(root, org, project string) (*Spool, error) {
-	return open(durable.On(durable.OS), root, org, project)
+func Open(root, org, project string) (*Spool, error) { return open(bare, root, org, project) }
+
+// Attach returns a spool that another user writes, who is not trusted, to send it:
+// see the package's contract. It makes nothing; a spool that is not there yet is
+// fs.ErrNotExist.
+func Attach(root, org, project string) (*Spool, error) {
+	s, err := under(bare, root, org, project)
+	if err != nil {
+		return nil, err
+	}
+	s.attached, s.mode = true, 0o660
+	if _, err := s.files.Stat(s.dir); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("opening spool: %w", err)
+	}
+	return s, nil
 }
 
-func open(disk durable.Disk, root, org, project string) (*Spool, error) {
+// over is a file system made of another: a test's has faults.
+type over func(durable.FS) durable.FS
+
+func bare(base durable.FS) durable.FS { return base }
+
+func open(over over, root, org, project string) (*Spool, error) {
 	if root == "" {
 		var err error
 		if root, err = Root(); err != nil {
 			return nil, err
 		}
 	}
+	mode, folder := fs.FileMode(0o600), fs.FileMode(0o700)
+	if info, err := os.Stat(root); err == nil && info.Mode()&fs.ModeSetgid != 0 {
+		mode, folder = 0o660, 0o770
+	}
+	if err := durable.On(over(durable.OS)).MkdirAll(root, folder); err != nil {
+		return nil, fmt.Errorf("opening spool: %w", err)
+	}
+	s, err := under(over, root, org, project)
+	if err != nil {
+		return nil, err
+	}
+	s.mode = mode
+	for _, sub := range []string{runs, artifacts, datasets, gates} {
+		dir := filepath.Join(s.dir, sub)
+		if err := s.disk.MkdirAll(dir, folder); err != nil {
+			return nil, fmt.Errorf("opening spool: %w", err)
+		}
+		if err := s.files.sweep(dir, time.Now().Add(-staleAfter)); err != nil {
+			return nil, fmt.Errorf("opening spool: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// under is the spool of org and project under a root that is there.
+func under(over over, root, org, project string) (*Spool, error) {
 	if org == "" {
 		org = LocalOrg
 	}
@@ -86,22 +133,19 @@ func open(disk durable.Disk, root, org, project string) (*Spool, error) {
 			return nil, fmt.Errorf("opening spool: %q is no name for an org or project folder", name)
 		}
 	}
-	s := &Spool{dir: filepath.Join(root, org, project), org: org, project: project, disk: disk, mode: 0o600}
-	folder := fs.FileMode(0o700)
-	if info, err := os.Stat(root); err == nil && info.Mode()&fs.ModeSetgid != 0 {
-		s.mode, folder = 0o660, 0o770
+	files, err := openFolder(root)
+	if err != nil {
+		return nil, fmt.Errorf("opening spool: %w", err)
 	}
-	for _, sub := range []string{runs, artifacts, datasets, gates} {
-		dir := filepath.Join(s.dir, sub)
-		if err := disk.MkdirAll(dir, folder); err != nil {
-			return nil, fmt.Errorf("opening spool: %w", err)
-		}
-		if err := durable.RemoveStale(dir, time.Now().Add(-staleAfter)); err != nil {
-			return nil, fmt.Errorf("opening spool: %w", err)
-		}
-	}
-	return s, nil
+	return &Spool{
+		dir: filepath.Join(root, org, project), org: org, project: project,
+		files: files, disk: durable.On(over(files)),
+	}, nil
 }
+
+// Close gives back what a Spool holds, after its last use. A Spool that is not used
+// any more is closed with its memory.
+func (s *Spool) Close() error { return s.files.root.Close() }
 
 // Root returns $HANZO_SPOOL, or ~/.hanzo/spool when it is not set.
 func Root() (string, error) {
@@ -127,16 +171,28 @@ func (s *Spool) Runs() ([]string, error) { return list(s, runs, ".log", record.V
 
 // list returns the names in a folder that have the given suffix, without it,
 // sorted. What is named as nothing of ours is not listed.
-func list[T ~string](s *Spool, folder, suffix string, valid func(T) bool) ([]T, error) {
-	entries, err := os.ReadDir(filepath.Join(s.dir, folder))
+func list[T ~string](s *Spool, sub, suffix string, valid func(T) bool) ([]T, error) {
+	entries, names := 0, 0 // no limit
+	if s.attached {
+		entries, names = maxEntries, maxNames
+	}
+	dir := filepath.Join(s.dir, sub)
+	var found []T
+	err := s.files.each(dir, entries, func(name string) error {
+		name, ok := strings.CutSuffix(name, suffix)
+		if !ok || !valid(T(name)) {
+			return nil
+		}
+		if found = append(found, T(name)); names > 0 && len(found) > names {
+			return fmt.Errorf("%w: %s holds more than %d of %s", ErrCorrupt, dir, names, suffix)
+		}
+		return nil
+	})
+	if s.attached && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // its writer has not come so far
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading spool: %w", err)
-	}
-	var found []T
-	for _, e := range entries {
-		if name, ok := strings.CutSuffix(e.Name(), suffix); ok && valid(T(name)) {
-			found = append(found, T(name))
-		}
 	}
 	slices.Sort(found)
 	return found, nil
@@ -156,34 +212,21 @@ func checkRun(run string) error {
 	return nil
 }
 
-// read returns a small file's content, nil when there is none.
-func read(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return b, err
-}
-
 // absent is an fs.ErrNotExist that says what is not here, once.
 type absent string
 
 func (a absent) Error() string { return string(a) }
 func (a absent) Unwrap() error { return fs.ErrNotExist }
 
-func exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // load reads a record of one of the folders into v, which is left as it is when
 // there is none.
 func (s *Spool) load(folder, name string, v any) (bool, error) {
 	path := s.path(folder, name+".json")
-	b, err := read(path)
+	limit := int64(maxSmall)
+	if s.attached {
+		limit = maxRecord
+	}
+	b, err := s.files.read(path, limit)
 	if err != nil || b == nil {
 		return false, err
 	}

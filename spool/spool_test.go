@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hanzoai/link/spool/canon"
-	"github.com/hanzoai/link/spool/durable"
 	"github.com/hanzoai/link/spool/durable/durabletest"
 	"github.com/hanzoai/link/spool/event"
 	"github.com/hanzoai/link/spool/gate"
@@ -96,7 +95,7 @@ func newSpool(t testing.TB) *Spool { return newSpoolIn(t, t.TempDir()) }
 
 func newSpoolIn(t testing.TB, root string) *Spool {
 	t.Helper()
-	s, err := open(durable.On(new(durabletest.FS)), root, "", "")
+	s, err := open(new(durabletest.FS).Over, root, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,10 +277,10 @@ func TestCreateAndResume(t *testing.T) {
 // Last counts is on stable storage.
 func TestResumeSyncs(t *testing.T) {
 	synced := false
-	disk := durable.On(&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
+	disk := (&durabletest.FS{Plan: func(c durabletest.Call) durabletest.Fault {
 		synced = synced || c.Op == durabletest.Sync && filepath.Base(c.Path) == "run.log"
 		return durabletest.Fault{}
-	}})
+	}}).Over
 	s, err := open(disk, t.TempDir(), "", "")
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func (t *Tail) Next(n int, size int) ([]event.Event, error) {
 	if err := checkRun(t.run); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(t.path)
+	f, err := t.spool.files.open(t.path, os.O_RDONLY, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, t.spool.noRun(t.run)

@@ -57,12 +57,14 @@ import (
 )
 
 // FS is the calls through which everything here is written. [OS] is the
-// machine's own; package durabletest has one that fails on demand.
+// machine's own; package durabletest has one that fails on demand, and package spool
+// one that does not leave its folder.
 type FS interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (Handle, error)
 	Rename(from, to string) error
 	Remove(name string) error
 	Mkdir(name string, perm fs.FileMode) error
+	Stat(name string) (fs.FileInfo, error)
 }
 
 // Handle is an open file, or a directory opened to be synced.
@@ -87,6 +89,7 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (Handle, error) {
 func (osFS) Rename(from, to string) error              { return os.Rename(from, to) }
 func (osFS) Remove(name string) error                  { return os.Remove(name) }
 func (osFS) Mkdir(name string, perm fs.FileMode) error { return os.Mkdir(name, perm) }
+func (osFS) Stat(name string) (fs.FileInfo, error)     { return os.Stat(name) }
 
 // A Disk writes through one FS. The functions of this package are its methods
 // on the machine's own.
@@ -161,7 +164,7 @@ func (d Disk) RenameDir(tmp, dst string) error {
 
 // MkdirAll is the function of that name, on this disk.
 func (d Disk) MkdirAll(dir string, perm fs.FileMode) error {
-	switch info, err := os.Stat(dir); {
+	switch info, err := d.fs.Stat(dir); {
 	case err == nil && info.IsDir():
 		return nil
 	case err == nil:

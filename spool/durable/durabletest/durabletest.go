@@ -39,7 +39,7 @@ type Fault struct {
 	Then    func() // called after the effect and before the answer; may not return
 }
 
-// FS is durable.OS with faults. Every call but Close is counted and put to
+// FS is durable.OS with faults. Every call that writes is counted and put to
 // Plan, which may be nil. A sync is counted and not made: it costs milliseconds,
 // and what it is for, no test can see without cutting the power.
 type FS struct {
@@ -82,11 +82,27 @@ func (f *FS) do(op Op, path string, size int, call func(size int) error) error {
 	return err
 }
 
-// OpenFile implements durable.FS.
+// Over is base with the faults of f, and counts with it.
+func (f *FS) Over(base durable.FS) durable.FS { return over{f, base} }
+
+// FS is also durable.FS, over durable.OS.
 func (f *FS) OpenFile(name string, flag int, perm fs.FileMode) (durable.Handle, error) {
+	return f.Over(durable.OS).OpenFile(name, flag, perm)
+}
+func (f *FS) Rename(from, to string) error              { return f.Over(durable.OS).Rename(from, to) }
+func (f *FS) Remove(name string) error                  { return f.Over(durable.OS).Remove(name) }
+func (f *FS) Mkdir(name string, perm fs.FileMode) error { return f.Over(durable.OS).Mkdir(name, perm) }
+func (f *FS) Stat(name string) (fs.FileInfo, error)     { return f.Over(durable.OS).Stat(name) }
+
+type over struct {
+	fs   *FS
+	base durable.FS
+}
+
+func (o over) OpenFile(name string, flag int, perm fs.FileMode) (durable.Handle, error) {
 	var h durable.Handle
-	err := f.do(Open, name, 0, func(int) (err error) {
-		h, err = durable.OS.OpenFile(name, flag, perm)
+	err := o.fs.do(Open, name, 0, func(int) (err error) {
+		h, err = o.base.OpenFile(name, flag, perm)
 		return err
 	})
 	if err != nil {
@@ -95,23 +111,22 @@ func (f *FS) OpenFile(name string, flag int, perm fs.FileMode) (durable.Handle, 
 		}
 		return nil, err
 	}
-	return &handle{h, f, name}, nil
+	return &handle{h, o.fs, name}, nil
 }
 
-// Rename implements durable.FS.
-func (f *FS) Rename(from, to string) error {
-	return f.do(Rename, to, 0, func(int) error { return durable.OS.Rename(from, to) })
+func (o over) Rename(from, to string) error {
+	return o.fs.do(Rename, to, 0, func(int) error { return o.base.Rename(from, to) })
 }
 
-// Remove implements durable.FS.
-func (f *FS) Remove(name string) error {
-	return f.do(Remove, name, 0, func(int) error { return durable.OS.Remove(name) })
+func (o over) Remove(name string) error {
+	return o.fs.do(Remove, name, 0, func(int) error { return o.base.Remove(name) })
 }
 
-// Mkdir implements durable.FS.
-func (f *FS) Mkdir(name string, perm fs.FileMode) error {
-	return f.do(Mkdir, name, 0, func(int) error { return durable.OS.Mkdir(name, perm) })
+func (o over) Mkdir(name string, perm fs.FileMode) error {
+	return o.fs.do(Mkdir, name, 0, func(int) error { return o.base.Mkdir(name, perm) })
 }
+
+func (o over) Stat(name string) (fs.FileInfo, error) { return o.base.Stat(name) }
 
 type handle struct {
 	durable.Handle
