@@ -96,31 +96,22 @@ func read(ctx context.Context, within time.Duration, parts []part) (api.WorkerFa
 	for i, p := range parts {
 		begun[i] = begin(ctx, within, p)
 	}
-	late := time.After(within + time.Second) // a reading that was joined ends by its own clock
+	// A reading that was joined ends by its own clock, before this one.
+	waited, cancel := context.WithTimeout(ctx, within+time.Second)
+	defer cancel()
 	for _, r := range begun {
 		select {
 		case <-r.done:
+		case <-waited.Done():
+		}
+		select {
+		case <-r.done:
 			r.write(&w)
-		case <-late:
-			late = closed // for the parts that follow, too
-			select {
-			case <-r.done:
-				r.write(&w)
-			default:
-			}
-		case <-ctx.Done():
-			return w, ctx.Err()
+		default:
 		}
 	}
 	return w, ctx.Err()
 }
-
-// closed is a time that has come.
-var closed = func() <-chan time.Time {
-	c := make(chan time.Time)
-	close(c)
-	return c
-}()
 
 // machine is the name of the architecture as uname says it, or as uname would.
 func machine() string {

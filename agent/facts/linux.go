@@ -191,7 +191,7 @@ func (h host) smi(ctx context.Context) (NVIDIA, bool) {
 	r := csv.NewReader(bytes.NewReader(out))
 	r.FieldsPerRecord, r.TrimLeadingSpace = 5, true
 	rows, err := r.ReadAll()
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return NVIDIA{}, false
 	}
 	var found NVIDIA
