@@ -13,6 +13,7 @@ import (
 	"github.com/hanzoai/link/cmd/internal/benchcmd"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/cmd/internal/traincmd"
+	"github.com/hanzoai/link/control"
 	"github.com/hanzoai/link/spool/durable"
 )
 
@@ -171,7 +172,7 @@ func (d *demo) plane(ctx context.Context) (stop func(), err error) {
 	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() {
-		done <- p.serve(serving, slog.New(slog.NewTextHandler(d.streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		done <- p.serve(serving, control.Config{Log: slog.New(slog.NewTextHandler(d.streams.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	}()
 	d.say("A control plane serves %s for as long as this runs.", p.url())
 	return func() {

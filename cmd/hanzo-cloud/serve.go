@@ -23,8 +23,13 @@ var serveCommand = term.Command{
 	Short: "serve the control plane from one folder",
 	Long: `
 The first start makes the folder and, in it, the file token: the bearer token of
-one org, readable by its owner alone. The token itself is never printed. Clients
-find the server by HANZO_API and the token by HANZO_TOKEN_FILE.
+one org's admin, readable by its owner alone. The token itself is never printed.
+Clients find the server by HANZO_API and the token by HANZO_TOKEN_FILE.
+
+With --issuer, people sign in elsewhere: the access tokens that an OpenID Connect
+issuer signs for --audience speak for the org and the person that their claims
+owner and name say, with isAdmin and project beside them. hanzo login finds the
+issuer by this server's address. The tokens made here go on working.
 
 It speaks plain HTTP, so it listens on loopback addresses only. Interrupt it to
 stop: requests under way are answered first.`,
@@ -32,11 +37,18 @@ stop: requests under way are answered first.`,
 		addr := flags.String("addr", "127.0.0.1:8334", "`address` to listen on; port 0 takes a free one")
 		data := flags.String("data", "", "`folder` that holds everything (default ~/.hanzo/cloud)")
 		org := flags.String("org", "local", "`name` of the org whose token the first start makes")
+		issuer := flags.String("issuer", "", "`address` of an OpenID Connect issuer whose tokens count here too")
+		audience := flags.String("audience", "", "`name` of this server in the issuer's tokens")
 		addrFile := flags.String("addr-file", "", "`file` to write the server's URL to once it listens")
 		verbose := flags.Bool("verbose", false, "log every request to standard error")
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) > 0 {
 				return term.Usagef("serve takes no arguments, and got %q", args[0])
+			}
+			if *issuer != "" || *audience != "" {
+				if err := control.CheckIssuer(*issuer, *audience); err != nil {
+					return term.Usagef("--issuer and --audience: %v", err)
+				}
 			}
 			level := slog.LevelWarn
 			if *verbose {
@@ -55,7 +67,7 @@ stop: requests under way are answered first.`,
 			}
 			fmt.Fprintf(streams.Out, "serving %s\ntoken of org %s in %s\n\nexport HANZO_API=%s HANZO_TOKEN_FILE=%s\n",
 				p.url(), p.identity.Owner, p.tokenFile, p.url(), p.tokenFile)
-			return p.serve(ctx, log)
+			return p.serve(ctx, control.Config{Log: log, Issuer: *issuer, Audience: *audience})
 		}
 	},
 }
@@ -96,9 +108,10 @@ func openPlane(ctx context.Context, data, addr, org string) (*plane, error) {
 
 func (p *plane) url() string { return "http://" + p.listener.Addr().String() }
 
-// serve answers requests until ctx is cancelled, and closes the listener.
-func (p *plane) serve(ctx context.Context, log *slog.Logger) error {
-	return control.New(control.Config{Store: p.store, Log: log}).Serve(ctx, p.listener)
+// serve answers requests as cfg says until ctx is cancelled, and closes the listener.
+func (p *plane) serve(ctx context.Context, cfg control.Config) error {
+	cfg.Store = p.store
+	return control.New(cfg).Serve(ctx, p.listener)
 }
 
 // close closes the folder, after serve.
@@ -125,7 +138,8 @@ func dataFolder(data string) (string, error) {
 func firstToken(ctx context.Context, tokens *db.Tokens, file, org string) (api.Identity, error) {
 	token, err := api.TokenFile(file)()
 	if errors.Is(err, fs.ErrNotExist) {
-		return makeToken(ctx, tokens, file, org)
+		id := api.Identity{Owner: org, Name: serverName, Project: project, Admin: true}
+		return id, makeToken(ctx, tokens, file, id)
 	}
 	if err != nil {
 		return api.Identity{}, err
@@ -140,16 +154,21 @@ func firstToken(ctx context.Context, tokens *db.Tokens, file, org string) (api.I
 	return id, nil
 }
 
-// makeToken makes a token of org and writes it to file, which only its owner can
+// Who a token speaks for that was made for nobody by name, and where it writes.
+const (
+	serverName = "hanzo-cloud"
+	project    = "default"
+)
+
+// makeToken makes a token of id and writes it to file, which only its owner can
 // read. A crash in between leaves a hash that nothing matches.
-func makeToken(ctx context.Context, tokens *db.Tokens, file, org string) (api.Identity, error) {
-	id := api.Identity{Owner: org, Name: "hanzo-cloud", Project: "default"}
+func makeToken(ctx context.Context, tokens *db.Tokens, file string, id api.Identity) error {
 	token, err := tokens.Mint(ctx, id)
 	if err != nil {
-		return id, err
+		return err
 	}
 	if err := durable.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		return id, fmt.Errorf("writing the token: %w", err)
+		return fmt.Errorf("writing the token: %w", err)
 	}
-	return id, nil
+	return nil
 }

@@ -103,12 +103,27 @@ func TestServe(t *testing.T) {
 		t.Fatalf("token: %d %s", status, out.Bytes())
 	}
 	file := filepath.Join(data, "token-globex")
-	if want := `{"file":"` + file + `","org":"globex"}` + "\n"; out.String() != want {
+	if want := `{"admin":false,"file":"` + file + `","name":"hanzo-cloud","org":"globex"}` + "\n"; out.String() != want {
 		t.Errorf("token --json prints %s, want %s", out.Bytes(), want)
 	}
 	second := &api.Client{Base: c.url, Token: api.TokenFile(file)}
 	if id, err := second.Whoami(t.Context()); err != nil || id.Owner != "globex" {
 		t.Errorf("Whoami of the second org = %+v, %v", id, err)
+	} else if id.Admin || id.Name != "hanzo-cloud" {
+		t.Errorf("a token made for nobody by name is of %+v", id)
+	}
+
+	// The server's owner is an admin; whom else they make one, they say.
+	if id, err := c.client(data).Whoami(t.Context()); err != nil || !id.Admin {
+		t.Errorf("the first token is of %+v, %v", id, err)
+	}
+	out.Reset()
+	if status := program.Main(t.Context(), []string{"token", "--data", data, "--org", "globex", "--name", "alice", "--admin"}, term.IO{Out: &out, Err: &out}); status != term.OK {
+		t.Fatalf("token --name: %d %s", status, out.Bytes())
+	}
+	alice := &api.Client{Base: c.url, Token: api.TokenFile(file + "-alice")}
+	if id, err := alice.Whoami(t.Context()); err != nil || id.Owner != "globex" || id.Name != "alice" || !id.Admin {
+		t.Errorf("Whoami of alice = %+v, %v", id, err)
 	}
 	if status := program.Main(t.Context(), []string{"token", "--data", data, "--org", "globex"}, term.IO{Out: io.Discard, Err: io.Discard}); status != term.Failed {
 		t.Errorf("token over its own file: %d", status)
@@ -142,7 +157,12 @@ func TestServe(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"serve", "--addr", "0.0.0.0:0"}, {"serve", "--addr", "192.0.2.1:80"}, {"serve", "--addr", "8334"}, {"serve", "now"},
-		{"token"}, {"token", "--org", "../x"},
+		{"token"}, {"token", "--org", "../x"}, {"token", "--org", "globex", "--name", "a b"}, {"token", "--org", "globex", "--name", ""},
+		{"serve", "--addr", "127.0.0.1:0", "--issuer", "https://iam.example"},
+		{"serve", "--addr", "127.0.0.1:0", "--audience", "hanzo-cloud"},
+		{"serve", "--addr", "127.0.0.1:0", "--audience", "hanzo-cloud", "--issuer", "http://iam.example"},
+		{"serve", "--addr", "127.0.0.1:0", "--audience", "hanzo-cloud", "--issuer", "iam.example"},
+		{"serve", "--addr", "127.0.0.1:0", "--audience", "hanzo-cloud", "--issuer", "https://u:p@iam.example"},
 	} {
 		args := append(args, "--data", t.TempDir())
 		var out bytes.Buffer
