@@ -120,7 +120,7 @@ func (p person) who() string {
 	return fmt.Sprintf("user %d", p.uid)
 }
 
-const private0 = "read it; chmod 600 it"
+const readable = "read it; chmod 600 it"
 
 // read reads the login. ErrNoLogin: there is none.
 func (p person) read() (login, error) {
@@ -151,7 +151,7 @@ func (absent) Error() string        { return "there is no login" }
 func (absent) Is(target error) bool { return target == ErrNoLogin }
 
 func (p person) readFrom(f *os.File) (login, error) {
-	if err := p.owns(f, 0, 0o077, private0); err != nil {
+	if err := p.owns(f, 0, 0o077, readable); err != nil {
 		return login{}, fmt.Errorf("%s %w", p.path(), err)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile))
@@ -270,7 +270,7 @@ func (p person) tokenFile(name string) (string, error) {
 		return "", fmt.Errorf("reading the token: %w", err)
 	}
 	defer f.Close()
-	if err := p.owns(f, 0, 0o077, private0); err != nil {
+	if err := p.owns(f, 0, 0o077, readable); err != nil {
 		return "", fmt.Errorf("token file %s %w", name, err)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxFile))

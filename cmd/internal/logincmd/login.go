@@ -376,5 +376,5 @@ func clean(s string) string {
 		}
 		return r
 	}, s)
-	return s[:min(len(s), 500)]
+	return strings.ToValidUTF8(s[:min(len(s), 500)], "")
 }
