@@ -9,6 +9,8 @@
 // device rules, address filters), never the other two. Each unit says what it
 // therefore leaves out.
 //
+// A [Host] is what they are installed on, with the binaries, and taken from.
+//
 // They are tested under a real systemd by test/vm. systemd 249 is the oldest they
 // suit; what an older one does not know it logs and leaves aside.
 package systemd

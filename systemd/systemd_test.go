@@ -82,3 +82,22 @@ func TestLauncherBreaksNoWorkload(t *testing.T) {
 		t.Errorf("SystemCallErrorNumber=%q, want EPERM: a workload is told no, not killed", got)
 	}
 }
+
+// TestAgentWaitsForItsCredential checks how the agent comes and goes: it starts on a
+// linked machine only, says when it is ready and that it goes on, and what it says of
+// itself goes with it.
+func TestAgentWaitsForItsCredential(t *testing.T) {
+	unit := settings(t, "hanzo-link.service")
+	for key, want := range map[string]string{
+		"ConditionPathExists": "/var/lib/hanzo/link/credential", "Restart": "always",
+		"Type": "notify", "NotifyAccess": "main", "WatchdogSec": "2min",
+		"RuntimeDirectory": "hanzo-link/agent", "RuntimeDirectoryMode": "0755",
+	} {
+		if got := unit[key]; len(got) != 1 || got[0] != want {
+			t.Errorf("hanzo-link.service: %s=%q, want %q", key, got, want)
+		}
+	}
+	if v, set := unit["RuntimeDirectoryPreserve"]; set {
+		t.Errorf("RuntimeDirectoryPreserve=%s: a stopped agent would still say that it is connected", v)
+	}
+}
