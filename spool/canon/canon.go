@@ -45,6 +45,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -71,7 +72,14 @@ func (e *Error) Error() string {
 	if e.Pointer == "" {
 		return e.Err.Error()
 	}
-	return e.Pointer + ": " + e.Err.Error()
+	const most = 512
+	pointer := e.Pointer
+	// A pointer holds names that whoever wrote the JSON chose, and an error goes into
+	// logs and onto terminals.
+	if len(pointer) > most || strings.ContainsFunc(pointer, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		pointer = fmt.Sprintf("%.*q", most, pointer)
+	}
+	return pointer + ": " + e.Err.Error()
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -224,3 +224,16 @@ func TestShapeIsShared(t *testing.T) {
 		t.Error("a type's shape was made twice")
 	}
 }
+
+// TestErrorIsOneLine: a name that whoever wrote the JSON chose forges no line of a
+// log and moves no cursor.
+func TestErrorIsOneLine(t *testing.T) {
+	for _, name := range []string{"x\\nlevel=ERROR", "\\u001b[2J", strings.Repeat("long", 1000)} {
+		err := Unmarshal([]byte(`{"`+name+`":1}`), new(struct {
+			A int `json:"a"`
+		}))
+		if err == nil || strings.ContainsAny(err.Error(), "\n\x1b") || len(err.Error()) > 1000 {
+			t.Errorf("%.20s: %q", name, err)
+		}
+	}
+}
