@@ -99,7 +99,7 @@ func TestTokensAreHashed(t *testing.T) {
 		t.Errorf("Identify = %+v, %t, %v", got, ok, err)
 	}
 	for _, org := range []string{"", "..", "A", "a/b", strings.Repeat("a", 64), "-a"} {
-		if _, err := tokens.Mint(t.Context(), api.Identity{Owner: org, Project: "default"}); err == nil {
+		if _, err := tokens.Mint(t.Context(), api.Identity{Owner: org, Project: "default", Name: "test"}); err == nil {
 			t.Errorf("a token was made for org %q", org)
 		}
 	}
