@@ -12,9 +12,10 @@
 //
 // A 2xx is sent after the commit it speaks of. Killing the process at any moment
 // loses no acknowledged write and needs no repair at the next start: see package
-// db. On a cancelled context Serve stops accepting, lets the requests under way
-// end for [Config.Grace], and then cuts them; a write that is cut is committed
-// whole or not at all, and its client, having got no answer, sends it again.
+// db. On a cancelled context Serve stops accepting, answers the long polls it holds,
+// lets the other requests under way end for [Config.Grace], and then cuts them; a
+// write that is cut is committed whole or not at all, and its client, having got no
+// answer, sends it again.
 //
 // # Limits
 //
@@ -42,6 +43,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/hanzoai/link/control/api"
+	"github.com/hanzoai/link/control/compute"
 	"github.com/hanzoai/link/control/db"
 	"github.com/hanzoai/link/control/research"
 	"github.com/hanzoai/link/control/route"
@@ -60,7 +62,14 @@ type Config struct {
 
 	Version string        // of this build, for the document; empty means "devel"
 	Grace   time.Duration // for requests under way when stopping; zero means 10 s
+
+	// Enqueues is how often one requester may ask machines for work; zero means
+	// DefaultEnqueues.
+	Enqueues compute.Rate
 }
+
+// DefaultEnqueues is more than a person types and less than a loop asks.
+var DefaultEnqueues = compute.Rate{Burst: 60, PerSecond: 1}
 
 // A Server is a control plane's routes.
 type Server struct {
@@ -69,6 +78,7 @@ type Server struct {
 	grace   time.Duration
 	issuer  *issuer // nil: none
 	plane   route.Plane
+	compute *compute.Plane
 	mux     *http.ServeMux
 	handler http.Handler
 }
@@ -87,6 +97,9 @@ func New(cfg Config) *Server {
 	if cfg.Grace == 0 {
 		cfg.Grace = 10 * time.Second
 	}
+	if cfg.Enqueues == (compute.Rate{}) {
+		cfg.Enqueues = DefaultEnqueues
+	}
 	s := &Server{store: cfg.Store, log: cfg.Log, grace: cfg.Grace, mux: http.NewServeMux()}
 	if cfg.Issuer != "" {
 		s.issuer = newIssuer(cfg.Issuer, cfg.Audience, cfg.Now)
@@ -94,6 +107,7 @@ func New(cfg Config) *Server {
 	a := document(s.mux, cfg.Version)
 	s.plane = route.Plane{API: a, Log: cfg.Log}
 	research.Register(a, s.mux, cfg.Store, cfg.Now, cfg.Log)
+	s.compute = compute.Register(a, s.mux, compute.Config{Store: cfg.Store, Now: cfg.Now, Log: cfg.Log, Enqueues: cfg.Enqueues})
 	s.records()
 	s.userinfo(a)
 	s.mux.HandleFunc("GET /.well-known/openid-configuration", s.issuerAddress)
@@ -148,6 +162,10 @@ func codeOf(status int) api.Code {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
+// Drain answers every held long poll at once, and holds none from then on. Serve
+// does it when it stops; whoever serves s otherwise calls it before.
+func (s *Server) Drain() { s.compute.Drain() }
+
 // Serve answers requests on l until ctx is cancelled and the requests under way
 // have ended or were cut. It closes l, and returns nil when ctx stopped it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
@@ -170,6 +188,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.grace)
 	defer cancel()
+	s.Drain()
 	err := hs.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
 		cut()

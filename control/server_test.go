@@ -290,7 +290,15 @@ func TestDocument(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
+		"DELETE /v1/compute/fleet/activities/{activity}",
+		"DELETE /v1/compute/fleet/workers/{id}",
 		"DELETE /v1/research/datasets/{id}",
+		"GET /v1/compute/fleet/activities",
+		"GET /v1/compute/fleet/activities/{activity}",
+		"GET /v1/compute/fleet/events",
+		"GET /v1/compute/fleet/workers",
+		"GET /v1/compute/fleet/workers/{id}/activities/{activity}/trees/{hash}",
+		"GET /v1/compute/fleet/workers/{id}/activities/{activity}/trees/{hash}/{sha256}",
 		"GET /v1/iam/oauth/userinfo",
 		"GET /v1/research/artifacts",
 		"GET /v1/research/artifacts/{sha256}",
@@ -304,12 +312,18 @@ func TestDocument(t *testing.T) {
 		"GET /v1/research/runs",
 		"GET /v1/research/runs/{id}",
 		"GET /v1/research/runs/{id}/events",
+		"POST /v1/compute/fleet/activities",
+		"POST /v1/compute/fleet/workers/{id}/activities/{activity}/state",
+		"POST /v1/compute/fleet/workers/{id}/claim",
 		"POST /v1/research/artifacts",
 		"POST /v1/research/datasets",
 		"POST /v1/research/datasets/{id}/items",
 		"POST /v1/research/datasets/{id}/seal",
 		"POST /v1/research/gates",
 		"POST /v1/research/runs/{id}/events",
+		"PUT /v1/compute/fleet/blobs/{sha256}",
+		"PUT /v1/compute/fleet/trees/{hash}",
+		"PUT /v1/compute/fleet/workers/{id}",
 		"PUT /v1/research/uploads/{sha256}",
 	}
 	if !slices.Equal(got, want) {

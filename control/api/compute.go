@@ -3,6 +3,8 @@ package api
 import (
 	"fmt"
 	"regexp"
+	"strings"
+	"unicode"
 
 	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/spool/canon"
@@ -73,6 +75,65 @@ type WorkerPut struct {
 	WorkerFacts
 }
 
+// Bounds of what a node says of itself.
+const (
+	maxText    = 256     // bytes of a name or a version
+	maxLists   = 256     // GPUs, lanes, offers
+	maxNumber  = 1 << 53 // bytes or cores: what every reader of JSON keeps exactly
+	maxRunning = 1024    // activities named by a claim
+)
+
+// Check says what of a registration is not of its form. It does not judge the
+// policy: one that does not parse admits nothing.
+func (w WorkerPut) Check() error {
+	if !ValidKey(w.Key) {
+		return fmt.Errorf("key: want 32 lower-case hex digits")
+	}
+	texts := []named{
+		{"hostname", w.Hostname}, {"os", w.OS}, {"arch", w.Arch}, {"cpuModel", w.CPUModel}, {"cuda", w.CUDA},
+		{"driver", w.Driver}, {"rocm", w.ROCm}, {"hip", w.HIP}, {"version", w.Version},
+	}
+	for i, g := range w.GPUs {
+		at := fmt.Sprintf("gpus/%d/", i)
+		texts = append(texts, named{at + "name", g.Name}, named{at + "memoryTotal", g.MemoryTotal}, named{at + "arch", g.Arch})
+	}
+	for i, lane := range w.Lanes {
+		texts = append(texts, named{fmt.Sprintf("lanes/%d", i), lane})
+	}
+	for i, kind := range w.Offers {
+		texts = append(texts, named{fmt.Sprintf("offers/%d", i), kind})
+	}
+	for _, t := range texts {
+		if len(t.value) > maxText || strings.ContainsFunc(t.value, unicode.IsControl) {
+			return fmt.Errorf("%s: want at most %d bytes, and no control character among them", t.name, maxText)
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value int64
+	}{
+		{"cpus", int64(w.CPUs)}, {"memory", w.Memory}, {"disk", w.Disk},
+	} {
+		if n.value < 0 || n.value > maxNumber {
+			return fmt.Errorf("%s: %d is not within 0 to %d", n.name, n.value, int64(maxNumber))
+		}
+	}
+	switch {
+	case len(w.GPUs) > maxLists || len(w.Lanes) > maxLists || len(w.Offers) > maxLists:
+		return fmt.Errorf("gpus, lanes, offers: at most %d of each", maxLists)
+	case w.Engine != "" && !hashShape.MatchString(w.Engine):
+		return fmt.Errorf("engine: want 64 lower-case hex digits")
+	case w.PolicySHA256 != "" && !hashShape.MatchString(w.PolicySHA256):
+		return fmt.Errorf("policySha256: want 64 lower-case hex digits")
+	}
+	return nil
+}
+
+// A named is a text and where it stands.
+type named struct{ name, value string }
+
+var hashShape = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
 // WorkerStored answers a registration.
 type WorkerStored struct {
 	Worker Worker `json:"worker"`
@@ -118,6 +179,29 @@ type Claim struct {
 	Key     string    `json:"key"`
 	Wait    int       `json:"wait"` // seconds, MinWait to MaxWait
 	Running []Running `json:"running"`
+}
+
+// Check says what of a claim is not of its form.
+func (c Claim) Check() error {
+	switch {
+	case !ValidKey(c.Key):
+		return fmt.Errorf("key: want 32 lower-case hex digits")
+	case c.Wait < MinWait || c.Wait > MaxWait:
+		return fmt.Errorf("wait: %d is not within %d to %d", c.Wait, MinWait, MaxWait)
+	case len(c.Running) > maxRunning:
+		return fmt.Errorf("running: at most %d activities", maxRunning)
+	}
+	seen := make(map[string]bool, len(c.Running))
+	for i, r := range c.Running {
+		if !activity.ValidID(r.Activity) {
+			return fmt.Errorf("running/%d/activity: %.80q is no activity id", i, r.Activity)
+		}
+		if seen[r.Activity] {
+			return fmt.Errorf("running/%d/activity: %s stands twice", i, r.Activity)
+		}
+		seen[r.Activity] = true
+	}
+	return nil
 }
 
 // Running is one activity in a [Claim].
@@ -175,6 +259,8 @@ type Output struct {
 // Check says what of a report is not of its form.
 func (r StateReport) Check() error {
 	switch {
+	case !ValidKey(r.Key):
+		return fmt.Errorf("key: want 32 lower-case hex digits")
 	case !r.State.Valid() || r.State == activity.Requested:
 		return fmt.Errorf("state: %.80q is none that a node reports", r.State)
 	case (r.State == activity.Stopped) != (r.Reason != ""):

@@ -7,6 +7,7 @@
 //	<data>/lock                        held by the one server of this folder
 //	<data>/control.db                  hashes of tokens and credentials, the key that signs grants, the record's id
 //	<data>/orgs/<org>/research.db      the org's record
+//	<data>/orgs/<org>/compute.db       its machines and their work; see [Fleet]
 //	<data>/orgs/<org>/artifacts/<sha>  canonical uncompressed bytes, by address
 //	<data>/orgs/<org>/parts/<sha>.<n>  received parts of an upload under way
 //	<data>/orgs/<org>/trees/<hash>     what files an input has, by policy.TreeHash
@@ -74,8 +75,9 @@ type Store struct {
 	id   string
 	lock *os.File
 
-	mu   sync.Mutex // guards orgs
-	orgs map[string]*Org
+	mu     sync.Mutex // guards orgs and fleets
+	orgs   map[string]*Org
+	fleets map[string]*Fleet
 }
 
 // ErrInUse is returned by Open when another process serves the folder.
@@ -96,7 +98,7 @@ func Open(dir string, now func() time.Time) (*Store, error) {
 		tokens.Close()
 		return nil, fmt.Errorf("opening the data folder: %w", err)
 	}
-	s := &Store{Tokens: tokens, dir: dir, now: now, lock: lock, orgs: make(map[string]*Org)}
+	s := &Store{Tokens: tokens, dir: dir, now: now, lock: lock, orgs: make(map[string]*Org), fleets: make(map[string]*Fleet)}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		s.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -124,7 +126,11 @@ func (s *Store) Close() error {
 	for _, o := range s.orgs {
 		errs = append(errs, o.close())
 	}
+	for _, f := range s.fleets {
+		errs = append(errs, f.close())
+	}
 	clear(s.orgs)
+	clear(s.fleets)
 	errs = append(errs, s.Tokens.Close(), s.lock.Close())
 	return errors.Join(errs...)
 }

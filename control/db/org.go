@@ -218,6 +218,7 @@ type tx struct {
 	ctx      context.Context
 	sql      *sql.Tx
 	received string
+	events   bool // a fleet's feed was written to
 }
 
 // next draws the org's next sequence number.

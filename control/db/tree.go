@@ -2,7 +2,6 @@ package db
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -171,8 +170,3 @@ func (o *Org) blobs() string { return filepath.Join(o.dir, "blobs") }
 
 func (o *Org) treePath(hash string) string { return filepath.Join(o.trees(), hash) }
 func (o *Org) blobPath(sha string) string  { return filepath.Join(o.blobs(), sha) }
-
-// NodeActivity answers an activity of a node. Another node's is unknown to it.
-func (s *Store) NodeActivity(ctx context.Context, org, node, act string) (api.Activity, error) {
-	return api.Activity{}, unknown("activity", act)
-}
