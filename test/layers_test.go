@@ -79,7 +79,7 @@ var doors = map[string][]string{
 	"github.com/coreos/go-oidc/v3":           {"control"},
 	"golang.org/x/oauth2":                    {"cmd/internal/logincmd"},
 	"github.com/NVIDIA/go-nvml":              {"cmd/hanzo-gpu"},
-	"github.com/danielgtaylor/huma/v2":       {"control", "control/route", "control/research"},
+	"github.com/danielgtaylor/huma/v2":       {"control", "control/route", "control/research", "control/compute"},
 	"golang.org/x/text":                      {"trainer/tokenizer", "trainer/decision"},
 }
 
