@@ -1,7 +1,12 @@
 package agent
 
 import (
-	"errors"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
 
 	"github.com/hanzoai/link/activity"
 )
@@ -17,8 +22,9 @@ type Status struct {
 	Connected bool   `json:"connected"` // the last claim was answered
 	LastClaim string `json:"lastClaim,omitzero"`
 
-	// Problem is what keeps the agent from the cloud, or the clock that differs from
-	// the cloud's: a sentence that says what to do. Empty when there is none.
+	// Problem is what keeps the agent from the cloud or from its disk, or that its
+	// clock differs from the cloud's: sentences that say what to do. Empty when there
+	// is none.
 	Problem string `json:"problem,omitzero"`
 
 	Offers     []string         `json:"offers"`
@@ -41,4 +47,43 @@ type StatusActivity struct {
 
 // ReadStatus reads a status file. An agent that has not run since boot is
 // fs.ErrNotExist.
-func ReadStatus(path string) (Status, error) { return Status{}, errors.New("not built yet") }
+func ReadStatus(path string) (Status, error) {
+	src, err := readOwn(path)
+	if err != nil {
+		return Status{}, err
+	}
+	var s Status
+	if err := json.Unmarshal(src, &s); err != nil {
+		return Status{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// write replaces the file. It is for those who look now, so it is whole but not
+// durable.
+func (s Status) write(path string) error {
+	src, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.WriteFile(next, append(src, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// plain makes one line for a person of what another machine said.
+func plain(s string) string {
+	const most = 500
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s, "\ufffd"))
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
