@@ -62,6 +62,9 @@ func at(op, path string, err error) error {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner // of a PathError or LinkError, what is in it
 	}
+	if _, ok := err.(unix.Errno); !ok && !errors.Is(err, fs.ErrClosed) && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err) // os.Root's own: it leads out of the folder
+	}
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 

@@ -37,7 +37,7 @@ func (u *Uploader) sendArtifact(ctx context.Context, a record.Artifact) error {
 	var content []byte
 	if a.Size <= inline {
 		var err error
-		if content, err = u.bytes(a.SHA256); err != nil {
+		if content, err = u.bytes(a); err != nil {
 			return err
 		}
 	}
@@ -87,14 +87,19 @@ func tooLarge(err error) bool {
 	return ok && p.Status == http.StatusRequestEntityTooLarge
 }
 
-// bytes reads a small artifact.
-func (u *Uploader) bytes(sha canon.SHA256) ([]byte, error) {
-	r, err := u.spool.OpenArtifact(sha)
+// bytes reads a small artifact. Its metadata may have changed since it was planned,
+// and say that it is not small.
+func (u *Uploader) bytes(a record.Artifact) ([]byte, error) {
+	r, err := u.spool.OpenArtifact(a.SHA256)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return io.ReadAll(r)
+	b, err := io.ReadAll(io.LimitReader(r, inline+1))
+	if err == nil && uint64(len(b)) != a.Size {
+		err = fmt.Errorf("%w: artifact %s has not the %d bytes that its metadata says; put it again", spool.ErrCorrupt, a.SHA256, a.Size)
+	}
+	return b, err
 }
 
 // errStalled is why an upload was given up.

@@ -140,7 +140,7 @@ func (u *Uploader) planStreams() ([]*stream, error) {
 	}
 	var todo []*stream
 	for _, run := range ids {
-		if u.isRefused("run " + run) {
+		if u.isRefused("run "+run) || u.only != "" && run != u.only {
 			continue
 		}
 		s := u.streams[run]

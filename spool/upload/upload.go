@@ -55,6 +55,10 @@ type Config struct {
 	Spool  *spool.Spool
 	Client *api.Client
 
+	// Run, when it is set, is the one run whose events are sent: the others that
+	// lie in the spool are none of the sender's business.
+	Run string
+
 	// Again makes the first Drain forget what was acknowledged and send all of it,
 	// also to another control plane than the one before.
 	Again bool
@@ -74,6 +78,7 @@ type Config struct {
 type Uploader struct {
 	spool  *spool.Spool
 	client *api.Client
+	only   string
 	again  bool
 	notify func(time.Duration, error)
 	poll   time.Duration
@@ -89,7 +94,7 @@ type Uploader struct {
 // New returns an Uploader for c.
 func New(c Config) *Uploader {
 	u := &Uploader{
-		spool: c.Spool, client: c.Client, again: c.Again, notify: c.Waiting, poll: c.Poll, stall: c.Stall, sleep: sleep,
+		spool: c.Spool, client: c.Client, only: c.Run, again: c.Again, notify: c.Waiting, poll: c.Poll, stall: c.Stall, sleep: sleep,
 		streams: make(map[string]*stream), refused: make(map[string]Refusal),
 	}
 	if u.notify == nil {
@@ -126,6 +131,16 @@ func (r Refusal) String() string {
 	}
 	return fmt.Sprintf("%s: %v", r.Subject, r.Err)
 }
+
+// Pending reports whether there is anything to send. It calls nobody, and may find
+// that something cannot be read: see [Uploader.Report].
+func (u *Uploader) Pending() (bool, error) {
+	w, err := u.plan()
+	return !w.empty(), err
+}
+
+// Report says what was done so far.
+func (u *Uploader) Report() Report { return u.report }
 
 // Drain sends all that is unacknowledged and returns when nothing is left to
 // send but what was refused. It begins by asking whom the token speaks for, also

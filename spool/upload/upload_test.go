@@ -493,8 +493,8 @@ func TestStalledUpload(t *testing.T) {
 	c.inSync(s)
 }
 
-// TestAckFails: when the ack cannot be written, sending ends with that error and
-// nothing counts as acknowledged.
+// TestAckFails: where an ack can be neither read nor written its run is not sent, which
+// is reported, and nothing counts as acknowledged.
 func TestAckFails(t *testing.T) {
 	c, s := newCloud(t), newSpool(t)
 	recorder{t, s}.short("run", 3).Close()
@@ -503,8 +503,9 @@ func TestAckFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	u, _ := c.uploader(s)
-	if report, err := u.Drain(t.Context()); err == nil || !strings.Contains(err.Error(), "run.ack") {
-		t.Errorf("Drain = %+v, %v, want an error naming run.ack", report, err)
+	report, err := u.Drain(t.Context())
+	if err != nil || report.Events != 0 || len(report.Refused) != 1 || !strings.Contains(report.Refused[0].String(), "run.ack") {
+		t.Errorf("Drain = %+v, %v, want the run refused, naming run.ack", report, err)
 	}
 	if err := os.Remove(ack); err != nil {
 		t.Fatal(err)
