@@ -186,6 +186,11 @@ func (o *Org) parts() string     { return filepath.Join(o.dir, "parts") }
 func (o *Org) update(ctx context.Context, fn func(*tx) error) error {
 	o.writing.Lock()
 	defer o.writing.Unlock()
+	return o.updating(ctx, fn)
+}
+
+// updating is update for a caller that holds o.writing, and goes on holding it.
+func (o *Org) updating(ctx context.Context, fn func(*tx) error) error {
 	sqltx, err := o.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)

@@ -23,7 +23,11 @@ func (o *Org) AppendEvents(ctx context.Context, project, run string, events []ca
 		return api.Appended{}, api.Refuse(api.Invalid, "%q is not a run's name", run)
 	}
 	b := batch{org: o, run: run, project: project, out: api.Appended{Run: run}}
-	err := o.update(ctx, func(t *tx) error {
+	// The fold is kept before the next append may look for it: one that came later
+	// would be behind the log.
+	o.writing.Lock()
+	defer o.writing.Unlock()
+	err := o.updating(ctx, func(t *tx) error {
 		// Until the commit is done the fold may be ahead of the log.
 		b.tx, b.fold = t, o.folds[run]
 		delete(o.folds, run)
@@ -47,14 +51,8 @@ func (o *Org) AppendEvents(ctx context.Context, project, run string, events []ca
 	return b.out, nil
 }
 
-// keep holds a committed fold for the next append. Another append may have
-// committed since, and then its fold is the one that is ahead.
+// keep holds a committed fold for the next append. o.writing is held.
 func (o *Org) keep(run string, fold *event.Run) {
-	o.writing.Lock()
-	defer o.writing.Unlock()
-	if held := o.folds[run]; held != nil && held.Next() > fold.Next() {
-		return
-	}
 	for other := range o.folds {
 		if len(o.folds) < maxFolds {
 			break
