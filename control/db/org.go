@@ -24,6 +24,8 @@ type Org struct {
 	write *sql.DB // one connection: SQLite has one writer
 	read  *sql.DB
 
+	recent treeCache
+
 	assembling sync.Mutex // one upload is put together from its parts at a time
 
 	writing sync.Mutex // held over every write transaction; guards folds

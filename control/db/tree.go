@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool/canon"
@@ -40,11 +41,15 @@ func (o *Org) PutTree(hash string, t api.Tree) (missing []string, err error) {
 	return missing, o.disk.WriteFile(o.treePath(hash), body, 0o600)
 }
 
-// Tree answers the files of a tree, in the order of their paths.
+// Tree answers the files of a tree, in the order of their paths. The caller does
+// not change them.
 func (o *Org) Tree(hash string) (api.Tree, error) {
 	var t api.Tree
 	if !canon.SHA256(hash).Valid() {
 		return t, unknown("tree", hash)
+	}
+	if t, ok := o.recent.get(hash); ok {
+		return t, nil
 	}
 	body, err := os.ReadFile(o.treePath(hash))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +58,37 @@ func (o *Org) Tree(hash string) (api.Tree, error) {
 	if err != nil {
 		return t, fmt.Errorf("reading a tree: %w", err)
 	}
-	return t, decode(body, &t)
+	if err := decode(body, &t); err != nil {
+		return t, err
+	}
+	o.recent.put(hash, t)
+	return t, nil
+}
+
+// A treeCache holds the trees read last, decoded: a node asks for each file of a
+// tree by itself. The zero value is empty. It may be used concurrently.
+type treeCache struct {
+	mu   sync.Mutex
+	held map[string]api.Tree
+}
+
+// maxHeld bounds the trees held, each of up to 10,000 files.
+const maxHeld = 8
+
+func (c *treeCache) get(hash string) (api.Tree, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.held[hash]
+	return t, ok
+}
+
+func (c *treeCache) put(hash string, t api.Tree) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil || len(c.held) >= maxHeld {
+		c.held = make(map[string]api.Tree)
+	}
+	c.held[hash] = t
 }
 
 // TreeMissing answers whose bytes of a tree are not held, each once and in order.
