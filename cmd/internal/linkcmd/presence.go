@@ -1,0 +1,441 @@
+package linkcmd
+
+import (
+	"bytes"
+	"context"
+	"debug/buildinfo"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/hanzoai/link/agent"
+	"github.com/hanzoai/link/cmd/internal/logincmd"
+	"github.com/hanzoai/link/cmd/internal/offer"
+	"github.com/hanzoai/link/spool/durable"
+)
+
+// program is the agent's, and its name in the folder of a link for presence.
+const program = "hanzo-link"
+
+// A presence is a link of a host that cannot run work: the agent is the person's own
+// program, under their own service manager where they have one.
+type presence struct {
+	place
+	why     string // why it is for presence only
+	uid     int
+	bin     string
+	manager manager // nil where there is none
+}
+
+// A manager keeps a person's program running.
+type manager interface {
+	install(ctx context.Context, program string, fresh bool) (did []string, err error)
+	remove(ctx context.Context) (did []string, err error)
+	installed() bool
+}
+
+func thisPresence(bin, why string) (presence, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return presence{}, fmt.Errorf("where to keep this machine's link: %w: set HOME", err)
+	}
+	dir := filepath.Join(home, ".hanzo", "link")
+	return presence{
+		place: place{
+			dir: dir, again: "hanzo link",
+			session: func() (logincmd.Saved, error) { return logincmd.Session("") },
+			facts:   readFacts(bin, dir),
+		},
+		why: why, uid: os.Geteuid(), bin: bin, manager: findManager(home),
+	}, nil
+}
+
+// findManager is the service manager that this person has.
+func findManager(home string) manager {
+	switch runtime.GOOS {
+	case "linux":
+		dir := os.Getenv("XDG_RUNTIME_DIR")
+		if _, err := os.Stat(filepath.Join(dir, "systemd", "private")); dir == "" || err != nil {
+			return nil
+		}
+		units := filepath.Join(home, ".config")
+		if config := os.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(config) {
+			units = config
+		}
+		return userUnit{filepath.Join(units, "systemd", "user"), run}
+	case "darwin":
+		return launchAgent{filepath.Join(home, "Library", "LaunchAgents"), fmt.Sprintf("gui/%d", os.Getuid()), run}
+	}
+	return nil
+}
+
+func (p presence) program() string { return filepath.Join(p.dir, "bin", program) }
+
+func (p presence) status() string { return filepath.Join(p.dir, "status.json") }
+
+// notRoot refuses to be present as root, which the agent refuses to be.
+func (p presence) notRoot(command string) error {
+	if p.uid == 0 {
+		return fmt.Errorf("this host is linked for presence only, for %s, and that takes no root and has none: run hanzo %s as yourself, without sudo", p.why, command)
+	}
+	return nil
+}
+
+func (p presence) link(ctx context.Context, out io.Writer) error {
+	if err := p.notRoot("link"); err != nil {
+		return err
+	}
+	from := filepath.Join(p.bin, program)
+	if err := isAgent(from); err != nil {
+		return err
+	}
+	var session logincmd.Saved
+	var err error
+	l, held := p.held()
+	if held {
+		err = p.elsewhere(l)
+	} else {
+		session, err = p.login()
+	}
+	if err != nil {
+		return err
+	}
+	if err := durable.MkdirAll(p.dir, 0o700); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "presence only: this host cannot build the sandbox, for %s\n", p.why)
+	var credential string
+	if !held {
+		if l, credential, err = p.register(ctx, session); err != nil {
+			return err
+		}
+	}
+	err = p.settle(ctx, out, l, credential)
+	if errors.Is(err, errRemoved) {
+		if session, err = p.login(); err != nil {
+			return fmt.Errorf("%w: to link it again: %w", errRemoved, err)
+		}
+		fmt.Fprintf(out, "%s; registering it anew\n", errRemoved)
+		if l, credential, err = p.register(ctx, session); err == nil {
+			err = p.settle(ctx, out, l, credential)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var none []offer.Verdict
+	for _, kind := range offer.Kinds {
+		none = append(none, offer.Verdict{Kind: kind, Why: "presence only"})
+	}
+	offers(out, none)
+	return nil
+}
+
+// settle puts the agent in place and starts it, where something here keeps it running.
+func (p presence) settle(ctx context.Context, out io.Writer, l agent.Link, credential string) error {
+	word := "linked to"
+	if credential != "" {
+		word = "registered with"
+		if err := l.Write(p.dir, credential, -1, -1); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, "%s %s at %s as %s, by %s\n", word, l.Org, l.API, l.ID, l.LinkedBy)
+	if err := removeFile(filepath.Join(p.dir, markerFile)); err != nil {
+		return err
+	}
+	fresh, err := copyProgram(filepath.Join(p.bin, program), p.program())
+	if err != nil {
+		return fmt.Errorf("%w: the machine is registered; run hanzo link again", err)
+	}
+	if fresh {
+		fmt.Fprintf(out, "  %-8s %s\n", "wrote", p.program())
+	} else {
+		fmt.Fprintf(out, "  %-8s %s\n", "current", p.program())
+	}
+	if p.manager == nil {
+		fmt.Fprintf(out, "there is no service manager of yours here; this command keeps the machine online while it runs:\n  %s --presence\n", p.program())
+		return nil
+	}
+	did, err := p.manager.install(ctx, p.program(), fresh || credential != "")
+	for _, d := range did {
+		fmt.Fprintf(out, "  %s\n", d)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: the machine is registered; run hanzo link again", err)
+	}
+	if err := p.connected(ctx, p.status()); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "connected: the agent runs as you\n")
+	return nil
+}
+
+func (p presence) unlink(ctx context.Context, out io.Writer) error {
+	if err := p.notRoot("unlink"); err != nil {
+		return err
+	}
+	credential, err := os.ReadFile(filepath.Join(p.dir, credentialFile))
+	linked := err == nil
+	if !linked && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := os.Lstat(p.program()); !linked && err != nil && (p.manager == nil || !p.manager.installed()) {
+		fmt.Fprintln(out, "this machine is not linked: nothing to do")
+		return nil
+	}
+	err = durable.MkdirAll(p.dir, 0o700)
+	if err == nil {
+		err = durable.WriteFile(filepath.Join(p.dir, markerFile), nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	if p.manager != nil {
+		did, err := p.manager.remove(ctx)
+		for _, d := range did {
+			fmt.Fprintf(out, "  %s\n", d)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: run hanzo unlink again", err)
+		}
+	}
+	var cloud error
+	if linked {
+		l, err := agent.ReadLink(p.dir)
+		var note string
+		if err == nil {
+			note, err = p.leave(ctx, l, strings.TrimSpace(string(credential)))
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: the agent is stopped; run hanzo unlink again", ctx.Err())
+		}
+		if note != "" {
+			fmt.Fprintln(out, note)
+		}
+		cloud = err
+	}
+	err = errors.Join(os.RemoveAll(filepath.Join(p.dir, "bin")), removeFile(filepath.Join(p.dir, markerFile)))
+	if err == nil && cloud == nil {
+		err = errors.Join(p.forget(), removeFile(p.status()))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: run hanzo unlink again", err)
+	}
+	if cloud != nil {
+		return fmt.Errorf("the agent is gone, and the control plane does not know yet: %w: run hanzo unlink again when it can", cloud)
+	}
+	fmt.Fprintf(out, "unlinked; the audit log stays in %s\n", p.dir)
+	return nil
+}
+
+// isAgent refuses a release without the agent, before anything is done.
+func isAgent(path string) error {
+	build, err := buildinfo.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is not there: install every binary of the release beside hanzo, and link again", path)
+	}
+	if err != nil || build.Path != "github.com/hanzoai/link/cmd/"+program {
+		return fmt.Errorf("%s is another program: install the release again, and link again", path)
+	}
+	return nil
+}
+
+// copyProgram makes to a copy of from, and reports whether it was another.
+func copyProgram(from, to string) (fresh bool, err error) {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return false, err
+	}
+	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, text) {
+		return false, os.Chmod(to, 0o700)
+	}
+	if err := durable.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return false, err
+	}
+	if err := durable.WriteFile(to, text, 0o700); err != nil {
+		return false, err
+	}
+	return true, os.Chmod(to, 0o700) // whatever the umask
+}
+
+// run runs a command of a person's service manager.
+func run(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lines[len(lines)-1])
+	}
+	return nil
+}
+
+// A userUnit is a service of a person's own systemd.
+type userUnit struct {
+	dir string // of their units
+	run func(ctx context.Context, name string, args ...string) error
+}
+
+const userService = "hanzo-link.service"
+
+// presenceUnit is what keeps the agent running, as its person. Confining it is the
+// system manager's to do, and what a person's own can is in vain against themselves.
+const presenceUnit = `# Keeps this machine listed in its org's fleet; hanzo unlink removes it.
+[Unit]
+Description=Hanzo link agent (presence only)
+Documentation=https://github.com/hanzoai/link
+ConditionPathExists=%%h/.hanzo/link/credential
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+ExecStart="%s" --presence
+Restart=always
+RestartSec=5
+WatchdogSec=2min
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=default.target
+`
+
+func (u userUnit) path() string { return filepath.Join(u.dir, userService) }
+
+func (u userUnit) installed() bool {
+	_, err := os.Lstat(u.path())
+	return err == nil
+}
+
+// install writes the unit and starts it, again when the program is another.
+func (u userUnit) install(ctx context.Context, program string, fresh bool) (did []string, err error) {
+	text := fmt.Appendf(nil, presenceUnit, strings.ReplaceAll(program, "%", "%%"))
+	if have, err := os.ReadFile(u.path()); err == nil && bytes.Equal(have, text) {
+		did = append(did, "current  "+u.path())
+	} else {
+		if err := durable.MkdirAll(u.dir, 0o755); err != nil {
+			return did, err
+		}
+		if err := durable.WriteFile(u.path(), text, 0o644); err != nil {
+			return did, err
+		}
+		did, fresh = append(did, "wrote    "+u.path()), true
+	}
+	commands := [][]string{{"daemon-reload"}, {"enable", "--quiet", userService}, {"start", userService}}
+	if fresh {
+		commands[2][0] = "restart"
+	}
+	for _, args := range commands {
+		if err := u.run(ctx, "systemctl", append([]string{"--user"}, args...)...); err != nil {
+			return did, err
+		}
+		did = append(did, "ran      systemctl --user "+strings.Join(args, " "))
+	}
+	// Without it the person's services end with their last session.
+	if err := u.run(ctx, "loginctl", "enable-linger"); err != nil {
+		did = append(did, "your services end when you log out: sudo loginctl enable-linger "+os.Getenv("USER"))
+	} else {
+		did = append(did, "ran      loginctl enable-linger")
+	}
+	return did, nil
+}
+
+func (u userUnit) remove(ctx context.Context) (did []string, err error) {
+	if !u.installed() {
+		return nil, nil
+	}
+	for _, args := range [][]string{{"stop", userService}, {"disable", "--quiet", userService}} {
+		if err := u.run(ctx, "systemctl", append([]string{"--user"}, args...)...); err != nil {
+			return did, err
+		}
+		did = append(did, "ran      systemctl --user "+strings.Join(args, " "))
+	}
+	if err := removeFile(u.path()); err != nil {
+		return did, err
+	}
+	return append(did, "removed  "+u.path()), u.run(ctx, "systemctl", "--user", "daemon-reload")
+}
+
+// A launchAgent is a service of a person's launchd. It has been compiled and never
+// run: nobody who wrote it had the system at hand.
+type launchAgent struct {
+	dir    string // of their property lists
+	domain string // gui/UID
+	run    func(ctx context.Context, name string, args ...string) error
+}
+
+const label = "ai.hanzo.link"
+
+const propertyList = `<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+	<key>Label</key><string>` + label + `</string>
+	<key>ProgramArguments</key><array><string>%s</string><string>--presence</string></array>
+	<key>RunAtLoad</key><true/>
+	<key>KeepAlive</key><true/>
+	<key>ThrottleInterval</key><integer>10</integer>
+	<key>ProcessType</key><string>Background</string>
+</dict>
+</plist>
+`
+
+func (a launchAgent) path() string { return filepath.Join(a.dir, label+".plist") }
+
+func (a launchAgent) installed() bool {
+	_, err := os.Lstat(a.path())
+	return err == nil
+}
+
+func (a launchAgent) install(ctx context.Context, program string, fresh bool) (did []string, err error) {
+	var escaped strings.Builder
+	if err := xml.EscapeText(&escaped, []byte(program)); err != nil {
+		return nil, err
+	}
+	text := fmt.Appendf(nil, propertyList, escaped.String())
+	if have, err := os.ReadFile(a.path()); err == nil && bytes.Equal(have, text) {
+		did = append(did, "current  "+a.path())
+	} else {
+		if err := durable.MkdirAll(a.dir, 0o755); err != nil {
+			return did, err
+		}
+		if err := durable.WriteFile(a.path(), text, 0o644); err != nil {
+			return did, err
+		}
+		did, fresh = append(did, "wrote    "+a.path()), true
+	}
+	loaded := a.run(ctx, "launchctl", "print", a.domain+"/"+label) == nil
+	if loaded && !fresh {
+		return append(did, "current  "+label+" is loaded"), nil
+	}
+	if loaded {
+		if err := a.run(ctx, "launchctl", "bootout", a.domain+"/"+label); err != nil {
+			return did, err
+		}
+	}
+	if err := a.run(ctx, "launchctl", "bootstrap", a.domain, a.path()); err != nil {
+		return did, err
+	}
+	return append(did, "ran      launchctl bootstrap "+a.domain+" "+a.path()), nil
+}
+
+func (a launchAgent) remove(ctx context.Context) (did []string, err error) {
+	if !a.installed() {
+		return nil, nil
+	}
+	if a.run(ctx, "launchctl", "print", a.domain+"/"+label) == nil {
+		if err := a.run(ctx, "launchctl", "bootout", a.domain+"/"+label); err != nil {
+			return did, err
+		}
+		did = append(did, "ran      launchctl bootout "+a.domain+"/"+label)
+	}
+	if err := removeFile(a.path()); err != nil {
+		return did, err
+	}
+	return append(did, "removed  "+a.path()), nil
+}
