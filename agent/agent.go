@@ -115,6 +115,7 @@ type agent struct {
 	order     []*work        // the same, in the order in which they were taken
 	finished  map[string]int // forgotten activities, with the last claim asked before
 	unsettled []*work        // whose processes the launcher kills, or has killed
+	open      int            // works that are not closed
 	sending   int            // reports in flight
 	recording int
 
@@ -181,7 +182,7 @@ func run(ctx context.Context, cfg Config, p parts) error {
 		journal: journal{filepath.Join(cfg.Dir, "activities"), p.disk},
 		audit:   audit{path: filepath.Join(cfg.Dir, "audit.jsonl")},
 	}
-	if err := a.open(); err != nil {
+	if err := a.begin(); err != nil {
 		return err
 	}
 	var cancel context.CancelFunc
@@ -196,8 +197,8 @@ func run(ctx context.Context, cfg Config, p parts) error {
 	return a.err
 }
 
-// open reads what an earlier life and hanzo link have left.
-func (a *agent) open() (err error) {
+// begin reads what an earlier life and hanzo link have left.
+func (a *agent) begin() (err error) {
 	if a.link, err = ReadLink(a.Dir); err != nil {
 		return err
 	}

@@ -104,10 +104,11 @@ func (a *agent) obey(offered api.Offered) bool {
 		case !w.State.Ended():
 			news = news || w.stopping == ""
 			a.stop(w, s.Reason)
-		case w.unknown && !w.sending:
+		case w.unknown && !w.sending && !w.closed:
 			// Neither its report nor its claim finds it: nobody waits for its end.
 			a.Log.Warn("the cloud does not know this activity", "activity", w.id())
-			w.Reports, w.closed = nil, true
+			w.Reports = nil
+			a.close(w)
 			news = true
 		}
 	}
@@ -294,7 +295,9 @@ func (a *agent) reported(w *work, r api.StateReport, queued bool, err error) {
 
 // acknowledged drops a work's first report. Its end's acknowledgement closes it.
 func (a *agent) acknowledged(w *work) {
-	w.closed = w.Reports[0].State.Ended()
+	if w.Reports[0].State.Ended() {
+		a.close(w)
+	}
 	w.Reports = w.Reports[1:]
 	w.reportAt, w.reportWait, w.unknown = time.Time{}, backoff{}, false
 	if w.kept {

@@ -95,9 +95,9 @@ func codeOf(err error, other activity.Code) activity.Code {
 	return other
 }
 
-// maxWorks bounds what the agent keeps in mind, whatever a cloud offers. A policy
-// admits at most half as many at once.
-const maxWorks = 2048
+// maxWorks bounds the activities whose end the cloud has not acknowledged, whatever it
+// offers. It is as many as a claim may name, and as a policy may admit.
+const maxWorks = 1024
 
 // take judges an envelope and, unless it is held already, makes it this machine's
 // work. It reports whether that is news. Before the journal holds it, nothing is done
@@ -125,8 +125,8 @@ func (a *agent) take(src canon.Raw) bool {
 	if _, ended := a.finished[w.id()]; ended {
 		return false
 	}
-	if len(a.works) >= maxWorks {
-		a.Log.Warn("an envelope was left alone: too many wait for the cloud to hear of them", "activity", w.id(), "works", len(a.works))
+	if a.open >= maxWorks {
+		a.Log.Warn("an envelope was left alone: too many wait for the cloud to hear of them", "activity", w.id(), "open", a.open)
 		return false
 	}
 	w.Node, w.Taken, w.State = a.node, now(), activity.Requested
@@ -138,8 +138,7 @@ func (a *agent) take(src canon.Raw) bool {
 			err = refuse(activity.Capacity, "the agent's journal cannot be written: %w", err)
 		}
 	}
-	a.works[w.id()] = w
-	a.order = append(a.order, w)
+	a.add(w)
 	if err != nil {
 		a.fail(w, err)
 		return true
@@ -148,6 +147,18 @@ func (a *agent) take(src canon.Raw) bool {
 	a.pin(w)
 	a.Log.Info("taken", "activity", w.id(), "kind", w.Envelope.Kind, "org", w.Envelope.Org, "requester", w.Envelope.Requester, "deadline", w.Envelope.Deadline)
 	return true
+}
+
+func (a *agent) add(w *work) {
+	a.works[w.id()] = w
+	a.order = append(a.order, w)
+	a.open++
+}
+
+// close takes note that the cloud wants to hear no more of a work.
+func (a *agent) close(w *work) {
+	w.closed = true
+	a.open--
 }
 
 // judge says why an envelope's work is not for this machine. The launcher will judge
@@ -477,12 +488,13 @@ func (a *agent) restore(entries []entry) {
 			continue
 		}
 		w := &work{entry: e, kept: true, quiet: make(chan struct{})}
-		a.works[w.id()] = w
-		a.order = append(a.order, w)
+		a.add(w)
 		switch {
 		case w.State.Ended():
 			w.ran = true // it may have
-			w.closed = len(w.Reports) == 0
+			if len(w.Reports) == 0 {
+				a.close(w)
+			}
 		case w.launched():
 			w.ran = true
 			a.fail(w, refuse(activity.Lost, "the agent ended while it ran, and the launcher ended it then"))
