@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable/durabletest"
@@ -458,4 +459,9 @@ func socket(path string) error {
 	}
 	l.SetUnlinkOnClose(false)
 	return l.Close()
+}
+
+// exchange gives two files each other's name, in one step.
+func exchange(a, b string) error {
+	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
