@@ -140,7 +140,7 @@ func (p person) login(ctx context.Context, streams term.IO, base, tokenFile, iss
 	if who.Admin {
 		as = ", an admin of it"
 	}
-	fmt.Fprintf(streams.Out, "logged in to %s as %s of %s%s; the login is in %s\n", base, cmp.Or(clean(who.Name), "nobody"), clean(who.Owner), as, p.path())
+	fmt.Fprintf(streams.Out, "logged in to %s as %s of %s%s; the login is in %s\n", base, cmp.Or(term.Plain(who.Name), "nobody"), term.Plain(who.Owner), as, p.path())
 	return nil
 }
 
@@ -284,9 +284,9 @@ func configOf(tokenURL string) oauth2.Config {
 
 // show says what to do in a browser.
 func show(w io.Writer, code *oauth2.DeviceAuthResponse) {
-	fmt.Fprintf(w, "open %s\nand enter the code %s\n", clean(code.VerificationURI), clean(code.UserCode))
+	fmt.Fprintf(w, "open %s\nand enter the code %s\n", term.Plain(code.VerificationURI), term.Plain(code.UserCode))
 	if code.VerificationURIComplete != "" {
-		fmt.Fprintf(w, "or open %s, and see that it shows that code\n", clean(code.VerificationURIComplete))
+		fmt.Fprintf(w, "or open %s, and see that it shows that code\n", term.Plain(code.VerificationURIComplete))
 	}
 	if !code.Expiry.IsZero() {
 		fmt.Fprintf(w, "the code is good for %s; waiting\n", time.Until(code.Expiry).Round(time.Minute))
@@ -360,21 +360,10 @@ func plain(err error) error {
 	}
 	text := "it answered " + e.Response.Status
 	if e.ErrorCode != "" {
-		text += ": " + clean(e.ErrorCode)
+		text += ": " + term.Plain(e.ErrorCode)
 	}
 	if e.ErrorDescription != "" {
-		text += " (" + clean(e.ErrorDescription) + ")"
+		text += " (" + term.Plain(e.ErrorDescription) + ")"
 	}
 	return &refusal{e.ErrorCode, text}
-}
-
-// clean is text of others, fit for a line of a terminal.
-func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return -1
-		}
-		return r
-	}, s)
-	return strings.ToValidUTF8(s[:min(len(s), 500)], "")
 }

@@ -1,6 +1,9 @@
 package term
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestBytes(t *testing.T) {
 	for n, want := range map[int64]string{
@@ -23,6 +26,17 @@ func TestParseBytes(t *testing.T) {
 	for _, s := range []string{"", "8", "GiB", "-1GiB", "8gib", "8GiBB", "0.3B", "9PiB", "1e3MiB", "NaNGiB", "0x1GiB", "Inf B", "8G", "1_0MiB"} {
 		if got, err := ParseBytes(s); err == nil {
 			t.Errorf("%q is %d", s, got)
+		}
+	}
+}
+
+func TestPlain(t *testing.T) {
+	for s, want := range map[string]string{
+		"größe 1": "größe 1", "\x1b[2Jgone\r\nnext": "[2Jgone next", "a\xffb": "a\ufffdb", "left\u202eright": "leftright", "": "",
+		strings.Repeat("é", 1000): strings.Repeat("é", 500) + " …",
+	} {
+		if got := Plain(s); got != want {
+			t.Errorf("%q is %q, want %q", s, got, want)
 		}
 	}
 }
