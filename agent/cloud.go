@@ -27,6 +27,9 @@ func (a *agent) claim() {
 		return
 	}
 	body := api.Claim{Key: a.key, Wait: int(a.Wait / time.Second), Running: []api.Running{}}
+	if !a.status.Connected {
+		body.Wait = api.MinWait // whether the cloud answers is to be known soon
+	}
 	for _, w := range a.order {
 		if !w.closed {
 			body.Running = append(body.Running, api.Running{Activity: w.id(), State: w.State})
