@@ -14,14 +14,13 @@ import (
 //	…/workers/{id}/activities/{activity}/record/v1/…
 //
 // with the routes that an uploader of package spool/upload calls and no others, as
-// the org and the activity's project, and the events of one run, the activity's. It
-// may do so for as long as the node is linked, also after the activity has ended:
-// a machine that was offline has a record to catch up with.
+// the org and the activity's project, and of one run, the activity's: its events,
+// and no artifact that says another run made it. Datasets and gates are the org's,
+// whoever sends them. It may do so for as long as the node is linked, also after the
+// activity has ended: a machine that was offline has a record to catch up with.
 
 // A recordRoute is one route of the record, as a pattern's method and path.
 type recordRoute struct{ method, path string }
-
-const runEvents = "/v1/research/runs/{id}/events"
 
 var recordRoutes = []recordRoute{
 	{"GET", "/v1/iam/oauth/userinfo"},
@@ -30,7 +29,7 @@ var recordRoutes = []recordRoute{
 	{"POST", "/v1/research/datasets/{id}/items"},
 	{"POST", "/v1/research/datasets/{id}/seal"},
 	{"POST", "/v1/research/gates"},
-	{"POST", runEvents},
+	{"POST", "/v1/research/runs/{id}/events"},
 }
 
 // inner is the pattern of the route itself, outer that of the same below an activity.
@@ -55,10 +54,6 @@ func (s *Server) record(t recordRoute, w http.ResponseWriter, r *http.Request) {
 		s.plane.Refuse(w, r, err)
 		return
 	}
-	if run := r.PathValue("object"); t.path == runEvents && run != a.Activity {
-		s.plane.Refuse(w, r, api.Refuse(api.Forbidden, "run %.80q is not of activity %s, whose record this is", run, a.Activity))
-		return
-	}
 	inner, err := below(r)
 	if err != nil {
 		s.plane.Refuse(w, r, err)
@@ -69,7 +64,7 @@ func (s *Server) record(t recordRoute, w http.ResponseWriter, r *http.Request) {
 		s.plane.Refuse(w, r, api.Refuse(api.NotFound, "there is no route %s", r.URL.Path))
 		return
 	}
-	caller := route.Caller{Identity: api.Identity{Owner: n.Org, Name: n.ID, Project: a.Project}}
+	caller := route.Caller{Identity: api.Identity{Owner: n.Org, Name: n.ID, Project: a.Project}, Run: a.Activity}
 	s.mux.ServeHTTP(w, inner.WithContext(route.With(r.Context(), caller)))
 }
 

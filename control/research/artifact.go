@@ -62,6 +62,11 @@ func (p *Plane) artifacts(mux *http.ServeMux) {
 }
 
 func (p *Plane) register(ctx context.Context, org *db.Org, reg api.Registration) (any, error) {
+	if run := reg.Producer.Run; run != nil {
+		if err := route.From(ctx).MayRecord(*run); err != nil {
+			return nil, err
+		}
+	}
 	a := record.Artifact{
 		Kind: reg.Kind, MediaType: reg.MediaType, SchemaVersion: reg.SchemaVersion, Purpose: reg.Purpose,
 		Size: reg.Size, CompressedSize: reg.CompressedSize, Compression: reg.Compression,

@@ -27,11 +27,15 @@ func (p *Plane) runs() {
 		ID      string `path:"id"`
 		RawBody []byte `contentType:"application/json"`
 	}) (any, error) {
+		c := route.From(ctx)
+		if err := c.MayRecord(in.ID); err != nil {
+			return nil, err
+		}
 		var events api.EventsAppend
 		if err := route.Read(in.RawBody, &events); err != nil {
 			return nil, err
 		}
-		return org.AppendEvents(ctx, route.From(ctx).Project, in.ID, events.Events)
+		return org.AppendEvents(ctx, c.Project, in.ID, events.Events)
 	})
 	handle(p, route.Op{
 		Method: http.MethodGet, Path: runsPath + "/{id}/events", Summary: "The log, verbatim", Gives: api.Page[struct{}]{},

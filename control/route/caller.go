@@ -12,6 +12,10 @@ import (
 type Caller struct {
 	api.Identity
 	Node *Node
+
+	// Run is the one run whose record the caller may write; empty: any. A node's
+	// activity is of one.
+	Run string
 }
 
 // A Node is what a node credential is bound to.
@@ -26,6 +30,14 @@ type Node struct {
 func (c Caller) Requester() string { return c.Owner + "/" + c.Name }
 
 type callerKey struct{}
+
+// MayRecord says why the caller may not write the record of a run, nil when it may.
+func (c Caller) MayRecord(run string) error {
+	if c.Run != "" && run != c.Run {
+		return api.Refuse(api.Forbidden, "run %.80q is not that of activity %s, whose record this is", run, c.Run)
+	}
+	return nil
+}
 
 // With returns ctx for a request of c.
 func With(ctx context.Context, c Caller) context.Context {
