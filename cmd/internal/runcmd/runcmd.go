@@ -1,0 +1,255 @@
+// Package runcmd is how somebody gives work to a linked machine and sees what comes of
+// it: hanzo run, follow and cancel, and hanzo nodes and activities.
+//
+// It is a client of the control plane and nothing more: what a node admits its policy
+// says, and what ran is told by its record. Files that an input names as folders are
+// sent by content, so what the organisation holds already is not sent again, and a run
+// that was interrupted while it sent goes on where it was. A request to run is made
+// once: whether one that was not answered was taken, hanzo activities tells.
+package runcmd
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hanzoai/link/activity"
+	"github.com/hanzoai/link/cmd/internal/logincmd"
+	"github.com/hanzoai/link/cmd/internal/offer"
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/control/api"
+	"github.com/hanzoai/link/policy"
+)
+
+// Commands are run, follow, cancel, nodes and activities.
+var Commands = []term.Command{Run, Follow, Cancel, Nodes, Activities}
+
+// every is how often what is followed is looked at.
+const every = time.Second
+
+// Run is hanzo run.
+var Run = term.Command{
+	Name: "run", Args: "NODE",
+	Short: "ask a linked machine of your org for work",
+	Long: `
+--input is the kind's input, as JSON. In one of train.fit, "stage" and "base" may be
+folders, relative to the file, in place of the hashes of their trees: what of them the
+control plane does not have is sent first. Their files are regular, with names of
+A-Z a-z 0-9 . _ - only.
+
+The machine's owner decides what it runs: a refusal names the rule of the policy there.
+
+--follow shows what becomes of it, until its end: it exits 0 when the run is done, 3 when
+it ended and its gate failed, 1 when it failed or was stopped. Ctrl-C stops following and
+not the run.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		kind := flags.String("kind", "", "the `kind` of work: "+strings.Join(offer.Kinds, ", "))
+		input := flags.String("input", "", "the kind's input, as JSON, is in this `file`")
+		follow := flags.Bool("follow", false, "show what becomes of it, until its end")
+		asJSON := flags.Bool("json", false, "print JSON instead of text: the activity, or with --follow a line for each state and event")
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			node, err := term.One(args, "the machine to run on, as hanzo nodes lists them")
+			if err != nil {
+				return err
+			}
+			if *kind == "" || *input == "" {
+				return term.Usagef("run needs --kind and --input: hanzo run %s --kind %s --input FILE", node, policy.TrainFit)
+			}
+			client, err := logincmd.Client()
+			if err != nil {
+				return err
+			}
+			act, err := enqueue(ctx, streams, client, node, *kind, *input)
+			if err != nil {
+				return err
+			}
+			switch {
+			case *follow:
+				return newFollower(client, streams, *asJSON).follow(ctx, act)
+			case *asJSON:
+				return term.PrintJSON(streams.Out, act)
+			}
+			fmt.Fprintf(streams.Out, "%s is requested of %s: hanzo follow %s\n", act.Activity, act.Node, act.Activity)
+			return nil
+		}
+	},
+}
+
+// Follow is hanzo follow.
+var Follow = term.Command{
+	Name: "follow", Args: "ACTIVITY",
+	Short: "show what becomes of an activity, until its end",
+	Long: `
+It exits as hanzo run --follow does: 0 when the run is done, 3 when it ended and its gate
+failed, 1 when it failed or was stopped. Ctrl-C stops following and not the run.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		asJSON := flags.Bool("json", false, "print a line of JSON for each state and event")
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			client, act, err := one(ctx, args)
+			if err != nil {
+				return err
+			}
+			return newFollower(client, streams, *asJSON).follow(ctx, act)
+		}
+	},
+}
+
+// one is the activity that a command names.
+func one(ctx context.Context, args []string) (*api.Client, api.Activity, error) {
+	name, err := term.One(args, "an activity, as hanzo activities lists them")
+	if err != nil {
+		return nil, api.Activity{}, err
+	}
+	client, err := logincmd.Client()
+	if err != nil {
+		return nil, api.Activity{}, err
+	}
+	act, err := client.Activity(ctx, name)
+	if is(err, api.NotFound) {
+		err = fmt.Errorf("your org has no activity %.80q: hanzo activities lists them", name)
+	}
+	return client, act, err
+}
+
+func is(err error, code api.Code) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && p.Code == code
+}
+
+// Cancel is hanzo cancel.
+var Cancel = term.Command{
+	Name: "cancel", Args: "ACTIVITY",
+	Short: "end an activity",
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		asJSON := term.AsJSON(flags)
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			client, act, err := one(ctx, args)
+			if err != nil {
+				return err
+			}
+			ended := act.State.Ended()
+			if act, err = client.Cancel(ctx, act.Activity); err != nil {
+				return err
+			}
+			switch {
+			case *asJSON:
+				return term.PrintJSON(streams.Out, act)
+			case ended:
+				fmt.Fprintf(streams.Out, "%s had ended already: %s\n", act.Activity, fate(act))
+			case act.State.Ended():
+				fmt.Fprintf(streams.Out, "%s is cancelled; %s had not begun it\n", act.Activity, act.Node)
+			default:
+				fmt.Fprintf(streams.Out, "%s is told to end it: hanzo follow %s\n", act.Node, act.Activity)
+			}
+			return nil
+		}
+	},
+}
+
+// fate is where an activity is, in a few words.
+func fate(a api.Activity) string {
+	switch {
+	case a.State == activity.Stopped:
+		return "stopped: " + string(a.Reason)
+	case a.State == activity.Failed && a.Error != nil:
+		return "failed: " + string(a.Error.Code)
+	case a.Stopping != "":
+		return fmt.Sprintf("%s, to be stopped: %s", a.State, a.Stopping)
+	}
+	return string(a.State)
+}
+
+// Nodes is hanzo nodes.
+var Nodes = term.Command{
+	Name:  "nodes",
+	Short: "list the linked machines of your org",
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		asJSON := term.AsJSON(flags)
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			if len(args) > 0 {
+				return term.Usagef("nodes takes no arguments")
+			}
+			client, err := logincmd.Client()
+			if err != nil {
+				return err
+			}
+			nodes, err := client.Workers(ctx)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return term.PrintJSON(streams.Out, api.Workers{Workers: nodes})
+			}
+			if len(nodes) == 0 {
+				fmt.Fprintln(streams.Out, "your org has no linked machine: sudo hanzo link, on one of yours, makes it one")
+				return nil
+			}
+			table := term.NewTable(streams.Out)
+			table.Row("node", "status", "offers", "cores", "memory", "accelerators", "works on", "linked by")
+			for _, n := range nodes {
+				var gpus, live []string
+				for _, g := range n.GPUs {
+					gpus = append(gpus, g.Name)
+				}
+				for _, w := range n.Workloads {
+					live = append(live, fmt.Sprintf("%s (%s)", w.Activity, w.State))
+				}
+				table.Row(n.ID, n.Status, words(n.Offers), fmt.Sprint(n.CPUs), term.Bytes(n.Memory), words(gpus), words(live), term.Plain(n.LinkedBy))
+			}
+			table.Flush()
+			return nil
+		}
+	},
+}
+
+// words lists what others named, in one cell.
+func words(all []string) string {
+	if len(all) == 0 {
+		return "–"
+	}
+	return term.Plain(strings.Join(all, ", "))
+}
+
+// Activities is hanzo activities.
+var Activities = term.Command{
+	Name:  "activities",
+	Short: "list what was asked of the linked machines of your org, the newest first",
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		asJSON := term.AsJSON(flags)
+		q := api.ActivityQuery{Limit: 20}
+		flags.StringVar(&q.Node, "node", "", "of this `node` alone")
+		flags.StringVar((*string)(&q.State), "state", "", "in this `state` alone, such as ready or failed")
+		term.Natural(flags, &q.Limit, "limit", "at most this `number`; 20 when it is not given")
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			if len(args) > 0 {
+				return term.Usagef("activities takes no arguments; --node and --state choose among them")
+			}
+			client, err := logincmd.Client()
+			if err != nil {
+				return err
+			}
+			all, err := client.Activities(ctx, q)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return term.PrintJSON(streams.Out, api.Activities{Activities: slices.Clip(all)})
+			}
+			if len(all) == 0 {
+				fmt.Fprintln(streams.Out, "there is none")
+				return nil
+			}
+			table := term.NewTable(streams.Out)
+			table.Row("activity", "node", "kind", "state", "since", "asked by")
+			for _, a := range all {
+				table.Row(a.Activity, a.Node, a.Kind, fate(a), a.Updated, term.Plain(a.Requester))
+			}
+			table.Flush()
+			return nil
+		}
+	},
+}
