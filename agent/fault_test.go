@@ -285,6 +285,12 @@ func TestUnwell(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			io.WriteString(w, `{"start": [], "stop": [], "reboot": true}`)
 		}, "reboot"},
+		{"100 MB", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			for range 100 {
+				w.Write(make([]byte, 1<<20))
+			}
+		}, "over 67108864 bytes"},
 		{"no connection", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "claim"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -520,7 +526,10 @@ func TestPolicyChange(t *testing.T) {
 	c.becomes(act, activity.Pulling)
 	m.policy(map[string]any{"kinds": []string{}})
 	c.ended(act, "policy")
-	until(t, "the cloud knows the policy", func() bool { w := m.worker(); return len(w.Offers) == 0 && strings.Contains(string(w.Policy), `"kinds":[]`) })
+	until(t, "the cloud knows the policy", func() bool {
+		w := m.worker()
+		return len(w.Offers) == 0 && strings.Contains(string(w.Policy), `"kinds":[]`)
+	})
 	src, err := json.Marshal(c.input())
 	if err != nil {
 		t.Fatal(err)
