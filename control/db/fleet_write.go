@@ -132,8 +132,9 @@ func (f *Fleet) transact(batch []*write) (errs []error, changes []func(), events
 		}
 		if changes[i], errs[i] = w.fn(t); errs[i] != nil {
 			changes[i] = nil
+			// A full disk undoes the whole transaction, and this savepoint with it.
 			if err := t.exec("rollback to one"); err != nil {
-				return errs, nil, false, err
+				return errs, nil, false, errors.Join(errs[i], err)
 			}
 		}
 		if err := t.exec("release one"); err != nil {
