@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hanzoai/link/activity"
@@ -56,7 +58,7 @@ func (l ledger) check() []string {
 			of[e.Activity] = append(of[e.Activity], e)
 		}
 		switch e.What {
-		case killed, ended:
+		case killed, ended, dropped:
 			breaks[e.Node] = append(breaks[e.Node], e)
 			if e.What == killed {
 				runs[e.Node] = 0 // its launcher went with it
@@ -209,7 +211,8 @@ func (l ledger) lost(a api.Activity, start, finish, tear, offer *entry, breaks [
 	}
 }
 
-// broken reports whether a life of the node ended between two instants.
+// broken reports whether a life of the node's agent or launcher ended between two
+// instants.
 func broken(breaks []entry, from, to int64) bool {
 	return slices.ContainsFunc(breaks, func(e entry) bool { return from <= e.At && e.At <= to })
 }
@@ -219,6 +222,31 @@ func broken(breaks []entry, from, to int64) bool {
 func told(a api.Activity) (int64, bool) {
 	t, err := time.Parse(time.RFC3339, a.Updated)
 	return t.Add(time.Second).UnixNano(), err == nil
+}
+
+// trace is what all sides saw of the activities that wrong speaks of, and of their
+// nodes' ends meanwhile; of the first few.
+func (l ledger) trace(wrong []string) []string {
+	const most = 5
+	var lines []string
+	seen := 0
+	for _, a := range l.activities {
+		if seen == most || !slices.ContainsFunc(wrong, func(s string) bool { return strings.HasPrefix(s, a.Activity) }) {
+			continue
+		}
+		seen++
+		first := true
+		for _, e := range l.history {
+			ends := e.Node == a.Node && (e.What == killed || e.What == ended || e.What == began || e.What == dropped) || e.Node == "cloud"
+			if e.Activity == a.Activity || ends && !first {
+				first = false
+				lines = append(lines, fmt.Sprintf("%s  %s %s %s %s %s %d",
+					time.Unix(0, e.At).UTC().Format("15:04:05.000"), cmp.Or(e.Activity, "-"), e.Node, e.What, e.State, e.End, e.Status))
+			}
+		}
+		lines = append(lines, fmt.Sprintf("the cloud: %s %s at %s, %+v", a.Activity, a.State, a.Updated, a.Error))
+	}
+	return lines
 }
 
 // endOf is how an activity ended, in one word.

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -28,7 +27,7 @@ import (
 // The test's binary is also the program's processes.
 func TestMain(m *testing.M) {
 	if os.Getenv(life) != "" {
-		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -176,6 +175,13 @@ func TestDisturbedHistoriesThatHold(t *testing.T) {
 			l.remove(finished)
 			l.remove(ended)
 			l.add(71, entry{What: torn, Activity: act})
+			l.lose()
+		},
+		"its launcher was restarted before it could start it": func(l *ledger) {
+			l.remove(started)
+			l.remove(finished)
+			l.remove(ended)
+			l.add(51, entry{What: dropped})
 			l.lose()
 		},
 		"cancelled before it was offered": func(l *ledger) {
@@ -338,6 +344,9 @@ func proxied(t *testing.T, f fault) (get func() (int, string, error), reached fu
 	}
 	p := newProxy(t.Context(), cloud.URL, rate, 1, h)
 	p.slowest = time.Millisecond
+	if f == impatient {
+		p.slowest = time.Hour // the cloud answers before
+	}
 	p.only = f
 	front := httptest.NewServer(p)
 	t.Cleanup(front.Close)
@@ -366,7 +375,7 @@ func TestProxyDoesWhatItSays(t *testing.T) {
 		status  int   // 0: no answer, or not a whole one
 	}{
 		none: {1, 200}, unsent: {0, 0}, unheard: {1, 0}, half: {1, 0}, twice: {2, 200}, late: {2, 200},
-		slow: {1, 200}, page: {0, 502}, lie: {1, 503}, gone: {0, 410},
+		slow: {1, 200}, impatient: {1, 200}, page: {0, 502}, lie: {1, 503}, gone: {0, 410},
 	} {
 		t.Run(string(f), func(t *testing.T) {
 			get, reached, told := proxied(t, f)
@@ -416,7 +425,7 @@ func TestClaims(t *testing.T) {
 	}
 	p := plan{
 		Nodes: 20, Pens: 3, Activities: 400, Rate: 20, Requesters: 20, Most: 4, Longest: time.Second,
-		Faults: true, FaultRate: .05, Kill: 4 * time.Second, Seed: uint64(time.Now().UnixNano()), Dir: t.TempDir(),
+		Faults: true, FaultRate: .05, Kill: 2 * time.Second, Restart: time.Second, Seed: uint64(time.Now().UnixNano()),
 	}
 	t.Logf("seed %d", p.Seed)
 	var said bytes.Buffer
@@ -429,7 +438,7 @@ func TestClaims(t *testing.T) {
 		t.Errorf("%v: %s", err, object.String())
 	}
 	t.Log("\n" + table.String())
-	if len(r.Wrong) > 0 || r.Enqueued < p.Activities || r.Starts == 0 || r.Kills == 0 || r.Disturbed[unheard] == 0 {
+	if len(r.Wrong) > 0 || r.Enqueued < p.Activities || r.Starts == 0 || r.CloudKills == 0 || r.NodeKills == 0 || r.Lives <= p.Nodes || r.Disturbed[unheard] == 0 {
 		t.Errorf("%s", said.String())
 	}
 }

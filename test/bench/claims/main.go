@@ -48,11 +48,7 @@ import (
 	"time"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
 // The program's other lives, by its first argument.
 const (
@@ -60,7 +56,9 @@ const (
 	asPen   = "as-pen"
 )
 
-func run(ctx context.Context, args []string, in io.Reader, stdout, stderr io.Writer) int {
+func run(args []string, in io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if len(args) == 2 && args[0] == asCloud || len(args) == 1 && args[0] == asPen {
 		err := error(nil)
 		if args[0] == asCloud {
@@ -86,7 +84,8 @@ func run(ctx context.Context, args []string, in io.Reader, stdout, stderr io.Wri
 	flags.DurationVar(&p.Longest, "work", 2*time.Second, "the longest `time` that a workload runs; each takes a random part of it")
 	flags.BoolVar(&p.Faults, "faults", false, "disturb everything")
 	flags.Float64Var(&p.FaultRate, "fault-rate", 0.02, "`share` of the requests that meet a fault")
-	flags.DurationVar(&p.Kill, "kill", 20*time.Second, "mean `time` between two kills or restarts of a process, and fifty times that of one agent's restarts a node")
+	flags.DurationVar(&p.Kill, "kill", 20*time.Second, "mean `time` between two kills or restarts of the control plane or of a process of nodes")
+	flags.DurationVar(&p.Restart, "restart", 2*time.Second, "mean `time` between two restarts of an agent or a launcher, in each process")
 	flags.Uint64Var(&p.Seed, "seed", rand.Uint64()>>32, "decides what can be decided")
 	flags.StringVar(&p.Dir, "dir", "", "`folder` for the control plane and the histories; empty is a temporary one")
 	asJSON := flags.Bool("json", false, "print one JSON object instead of a table")

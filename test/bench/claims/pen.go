@@ -220,6 +220,7 @@ func (n *node) disturb() {
 	switch {
 	case n.restart == nil:
 	case rand.IntN(2) == 0 && n.tear != nil:
+		n.history.tell(entry{What: dropped, Node: n.name})
 		n.tear()
 	default:
 		n.restart()

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -45,6 +46,7 @@ type plan struct {
 	Faults     bool          `json:"faults"`
 	FaultRate  float64       `json:"fault_rate"`
 	Kill       time.Duration `json:"kill_ns"`
+	Restart    time.Duration `json:"restart_ns"`
 	Seed       uint64        `json:"seed"`
 	Dir        string        `json:"-"`
 }
@@ -69,9 +71,10 @@ type world struct {
 	tokens  []string
 	admin   *api.Client // past the proxy
 
-	mu    sync.Mutex // guards what is started and killed
-	cloud *process
-	pens  []*process
+	mu      sync.Mutex // guards what is started and killed
+	cloud   *process
+	pens    []*process
+	strikes int
 }
 
 // run runs the plan.
@@ -79,6 +82,7 @@ func (p plan) run(ctx context.Context, said io.Writer) (_ *report, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("the nodes' policy file must be root's: run it as root")
 	}
+	said = &shared{w: said}
 	w := &world{plan: p, dir: p.Dir, said: said, random: rand.New(rand.NewPCG(p.Seed, 1))}
 	if w.dir == "" {
 		if w.dir, err = os.MkdirTemp("", "claims-"); err != nil {
@@ -112,6 +116,18 @@ func (p plan) run(ctx context.Context, said io.Writer) (_ *report, err error) {
 	}
 	r.Host.LoadAfter = load()
 	return r, nil
+}
+
+// shared is a writer of several processes.
+type shared struct {
+	mu sync.Mutex // guards w
+	w  io.Writer
+}
+
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
 }
 
 // begin starts everything and waits until all nodes are online.
@@ -153,7 +169,7 @@ func (w *world) begin(ctx context.Context) error {
 		}
 		w.front = "http://" + front.Addr().String()
 		w.proxy = newProxy(ctx, w.direct, w.FaultRate, w.Seed, w.history)
-		server := &http.Server{Handler: w.proxy}
+		server := &http.Server{Handler: w.proxy, ErrorLog: log.New(io.Discard, "", 0)} // it is about what the proxy does
 		go server.Serve(front)
 		context.AfterFunc(ctx, func() { server.Close() })
 	}
@@ -223,7 +239,7 @@ func (w *world) startPen(ctx context.Context, i int) error {
 		First: first, Count: count, Most: w.Most, Longest: w.Longest,
 	}
 	if w.Faults {
-		cfg.Restart = 50 * w.Kill / time.Duration(count)
+		cfg.Restart = w.Restart
 	}
 	p, err := start(ctx, w.said, nil, asPen)
 	if err != nil {
@@ -312,6 +328,7 @@ func (w *world) work(ctx context.Context, r *report) error {
 		return err
 	}
 	r.Wrong = l.check()
+	r.Trace = l.trace(r.Wrong)
 	r.judge(l, w.proxy)
 	return nil
 }
@@ -432,20 +449,28 @@ func (w *world) disturb(ctx context.Context) error {
 	return nil
 }
 
+// strike ends one of the processes and, after a while, starts it again: in turn the
+// cloud in order, one of the nodes', and the cloud without a word.
 func (w *world) strike(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
-	if w.random.IntN(3) > 0 { // the cloud
-		if w.random.IntN(2) == 0 {
-			if _, err := w.cloud.stopped(); err != nil {
-				return err
-			}
-		} else {
-			w.cloud.kill()
+	w.strikes++
+	down := time.Duration(w.random.Int64N(int64(w.Kill)))
+	switch w.strikes % 3 {
+	case 1:
+		if _, err := w.cloud.stopped(); err != nil {
+			return err
 		}
-		w.history.tell(entry{What: killed, Node: "cloud"})
-		pause(ctx, time.Duration(w.random.Int64N(int64(5*time.Second))))
-		return w.startCloud(ctx)
+	case 0:
+		w.cloud.kill()
+	case 2:
+		return w.strikeNodes(ctx, down)
 	}
+	w.history.tell(entry{What: killed, Node: "cloud"})
+	pause(ctx, down)
+	return w.startCloud(ctx)
+}
+
+func (w *world) strikeNodes(ctx context.Context, down time.Duration) error {
 	i := w.random.IntN(len(w.pens))
 	first, count := w.share(i)
 	w.pens[i].kill()
@@ -453,7 +478,7 @@ func (w *world) strike(ctx context.Context) error {
 	for n := range count {
 		w.history.tell(entry{At: at, What: killed, Node: nodeName(first + n)})
 	}
-	pause(ctx, time.Duration(w.random.Int64N(int64(5*time.Second))))
+	pause(ctx, down)
 	return w.startPen(ctx, i)
 }
 

@@ -113,14 +113,18 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case twice:
 		p.deliver(p.ctx, r, body)
 	}
-	ctx := r.Context()
+	var a *answer
 	if f == impatient {
-		// The caller is cut off, and the cloud goes on as if it were there.
-		ctx = p.ctx
-		impatience := time.AfterFunc(wait, func() { cut(w) })
-		defer impatience.Stop()
+		// The cloud goes on as if the caller were there.
+		came := make(chan *answer, 1)
+		p.strays.Go(func() { came <- p.deliver(p.ctx, r, body) })
+		select {
+		case a = <-came:
+		case <-time.After(wait):
+		}
+	} else {
+		a = p.deliver(r.Context(), r, body)
 	}
-	a := p.deliver(ctx, r, body)
 	if f == late {
 		p.strays.Go(func() {
 			if pause(p.ctx, wait) {

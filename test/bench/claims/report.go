@@ -37,10 +37,13 @@ type report struct {
 	Memory    []memory      `json:"memory"`
 
 	Disturbed map[fault]int `json:"disturbed,omitempty"` // requests by what happened to them
-	Kills     int           `json:"kills,omitempty"`     // of the cloud and of processes of nodes
-	Lives     int           `json:"lives"`               // of agents
+	Lives     int           `json:"lives"`               // of agents, those of killed ones among them
 
-	Wrong []string `json:"wrong"` // what does not hold
+	CloudKills int `json:"control_plane_restarts,omitempty"`
+	NodeKills  int `json:"nodes_killed,omitempty"` // by hundreds, with their process
+
+	Wrong []string `json:"wrong"`           // what does not hold
+	Trace []string `json:"trace,omitempty"` // and what was seen of it
 }
 
 // times are quantiles, in milliseconds.
@@ -75,9 +78,8 @@ func (r *report) judge(l ledger, p *proxy) {
 	for _, a := range l.activities {
 		r.Ends[endOf(a)]++
 	}
-	at := make(map[string]int64)
+	at, seen := make(map[string]int64), make(map[string]bool)
 	var offers, acks []time.Duration
-	nodes := make(map[string]bool)
 	for _, e := range l.history {
 		switch e.What {
 		case asked:
@@ -85,18 +87,19 @@ func (r *report) judge(l ledger, p *proxy) {
 		case enqueued:
 			acks = append(acks, time.Duration(e.At-at[e.Activity]))
 		case offered:
-			if asked, first := at[e.Activity]; first && asked > 0 {
+			if asked, known := at[e.Activity]; known && !seen[e.Activity] { // only the first counts
 				offers = append(offers, time.Duration(e.At-asked))
-				at[e.Activity] = -asked // only the first counts
+				seen[e.Activity] = true
 			}
 		case started:
 			r.Starts++
 		case began:
 			r.Lives++
-			nodes[e.Node] = true
 		case killed:
 			if e.Node == "cloud" {
-				r.Kills++
+				r.CloudKills++
+			} else {
+				r.NodeKills++
 			}
 		}
 	}
@@ -153,7 +156,9 @@ func (r *report) table(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%d requests of nodes in %.0f s, %.0f a second; the control plane took %.1f s of processor time\n", r.Requests, r.Took, r.PerSecond, r.CloudCPU.Seconds())
+	if !r.Plan.Faults {
+		fmt.Fprintf(w, "\n%d requests of nodes in %.0f s, %.0f a second; the control plane took %.1f s of processor time\n", r.Requests, r.Took, r.PerSecond, r.CloudCPU.Seconds())
+	}
 	var ends []string
 	for _, end := range slices.Sorted(maps.Keys(r.Ends)) {
 		ends = append(ends, fmt.Sprintf("%d %s", r.Ends[end], end))
@@ -168,7 +173,7 @@ func (r *report) table(w io.Writer) error {
 			}
 			counts = append(counts, fmt.Sprintf("%d %s", r.Disturbed[f], name))
 		}
-		fmt.Fprintf(w, "requests: %s; %d restarts of the control plane, %d lives of agents\n", strings.Join(counts, ", "), r.Kills, r.Lives)
+		fmt.Fprintf(w, "requests: %s; %d restarts of the control plane, %d lives of agents, %d of them killed\n", strings.Join(counts, ", "), r.CloudKills, r.Lives, r.NodeKills)
 	}
 	if len(r.Wrong) == 0 {
 		fmt.Fprintln(w, "no start lost, none doubled, every activity ended once and the same on both sides")
@@ -182,7 +187,8 @@ func (r *report) table(w io.Writer) error {
 		}
 		fmt.Fprintln(w, s)
 	}
-	return nil
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(r.Trace, "\n"))
+	return err
 }
 
 func describe() host {
