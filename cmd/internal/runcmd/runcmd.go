@@ -28,8 +28,8 @@ import (
 // Commands are run, follow, cancel, nodes and activities.
 var Commands = []term.Command{Run, Follow, Cancel, Nodes, Activities}
 
-// every is how often what is followed is looked at.
-const every = time.Second
+// every is how often what is followed is looked at; tests look more often.
+var every = time.Second
 
 // Run is hanzo run.
 var Run = term.Command{

@@ -61,6 +61,9 @@ func explain(err error, node, kind string) error {
 	text := term.Plain(p.Detail)
 	switch p.Code {
 	case api.Denied:
+		if _, reason, found := strings.Cut(text, "by rule "+p.Rule+": "); found {
+			text = reason
+		}
 		advice := fmt.Sprintf("the owner of %s decides that", node)
 		switch {
 		case p.Rule == "kind":
