@@ -51,15 +51,15 @@ func spools(t testing.TB) (c *cloud, r *records, act string, log *syncBuffer) {
 	}
 	log = &syncBuffer{}
 	r = &records{
-		client: client, node: "evo", dir: memory(t), log: slog.New(slog.NewTextHandler(log, nil)),
+		client: client, node: "evo", dir: inMemory(t), log: slog.New(slog.NewTextHandler(log, nil)),
 		poll: time.Millisecond, pause: time.Millisecond,
 	}
 	return c, r, c.enqueue("evo"), log
 }
 
-// memory is t.TempDir in memory, where there is such a place: a hundred thousand files
-// take a disk half a minute.
-func memory(t testing.TB) string {
+// inMemory is t.TempDir in memory, where there is such a place: a hundred thousand
+// files take a disk half a minute.
+func inMemory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "record-test-")
 	if err != nil {
