@@ -231,7 +231,6 @@ type machine struct {
 	launcher *launcher
 	shelf    *shelf
 	log      *syncBuffer
-	notes    chan string // what the service manager was told, as far as it listens
 
 	cancel context.CancelFunc
 	ended  chan error
@@ -589,16 +588,6 @@ func (l *launcher) finish(e *ipc.Ended) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over(l.conn, e)
-}
-
-// release answers the starts that are held.
-func (l *launcher) release() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.hold = false
-	for act := range l.running {
-		l.started(l.conn, act)
-	}
 }
 
 // policyChanged says that there is another policy, as the launcher does.
