@@ -58,6 +58,9 @@ type Run struct {
 
 var _ trainer.Recorder = Run{}
 
+// Close gives up the run's lock. The spool stays open: it is the caller's.
+func (r Run) Close() error { return r.Log.Close() }
+
 // OpenRun opens a run's log, a new one or one that was begun. The caller closes
 // it.
 func OpenRun(s *spool.Spool, run string) (Run, error) {
