@@ -1,9 +1,15 @@
-// Command hanzo is what the owner of a machine types; hanzo help says more.
+// Command hanzo is what the owner of a machine types, and who gives it work; hanzo
+// help says more.
 package main
 
 import (
 	"os"
+	"slices"
 
+	"github.com/hanzoai/link/cmd/internal/linkcmd"
+	"github.com/hanzoai/link/cmd/internal/logincmd"
+	"github.com/hanzoai/link/cmd/internal/policycmd"
+	"github.com/hanzoai/link/cmd/internal/runcmd"
 	"github.com/hanzoai/link/cmd/internal/sandboxcmd"
 	"github.com/hanzoai/link/cmd/internal/term"
 )
@@ -13,9 +19,14 @@ func main() {
 		os.Exit(status)
 	}
 	term.Exec(term.Program{
-		Name:     "hanzo",
-		About:    "see and decide what this machine does for Hanzo",
-		Commands: []term.Command{sandboxcmd.Check},
-		Statuses: []term.Status{term.OK, term.Failed, term.Usage, term.Interrupted},
+		Name:  "hanzo",
+		About: "see and decide what this machine does for Hanzo, and give linked machines work",
+		Commands: slices.Concat(
+			[]term.Command{linkcmd.Link, linkcmd.Unlink},
+			policycmd.Commands,
+			[]term.Command{sandboxcmd.Check, logincmd.Login},
+			runcmd.Commands,
+		),
+		Statuses: []term.Status{term.OK, term.Failed, term.Usage, term.Rejected, term.Interrupted},
 	})
 }
