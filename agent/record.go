@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hanzoai/link/activity"
@@ -85,7 +87,7 @@ func (r *records) Record(ctx context.Context, act string, ended <-chan struct{})
 			if over {
 				return nil // it recorded nothing
 			}
-		case err != nil && over && hopeless(err):
+		case err != nil && over && hopeless(err, r.dir):
 			return fmt.Errorf("the record of %s is not sent whole: %w", act, err)
 		case err != nil:
 			tell(err)
@@ -128,14 +130,25 @@ func done(r upload.Report) int {
 	return r.Artifacts + r.Datasets + r.Gates + r.Events + len(r.Refused)
 }
 
-// hopeless reports whether another try would end as this one did: the spool is not
-// what it should be, and nobody writes it any more; or the cloud does not have, or
-// give, this activity's record.
-func hopeless(err error) bool {
-	for _, final := range []error{spool.ErrCorrupt, spool.ErrForeign, spool.ErrOtherServer, fs.ErrPermission} {
+// hopeless reports whether another try would end as this one did: the spool, which
+// nobody writes any more, is not what it should be; or the cloud does not have, or
+// give, this activity's record. A disk that is full or fails is not hopeless.
+func hopeless(err error, dir string) bool {
+	for _, final := range []error{spool.ErrCorrupt, spool.ErrForeign, spool.ErrOtherServer} {
 		if errors.Is(err, final) {
 			return true
 		}
+	}
+	if p, ok := errors.AsType[*fs.PathError](err); ok && strings.HasPrefix(p.Path, dir+string(filepath.Separator)) {
+		for _, passing := range []error{
+			syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO,
+			syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN,
+		} {
+			if errors.Is(err, passing) {
+				return false
+			}
+		}
+		return true
 	}
 	p, ok := errors.AsType[*api.Problem](err)
 	return ok && (p.Code == api.NotFound || p.Code == api.Forbidden)

@@ -360,6 +360,20 @@ func TestHostileRecord(t *testing.T) {
 		"the whole spool a link": func(t *testing.T, w *writer, _, outside string) {
 			link(t, filepath.Dir(w.s.Dir()), filepath.Dir(outside))
 		},
+		"the whole spool a named pipe": func(t *testing.T, w *writer, _, _ string) {
+			if err := os.RemoveAll(w.s.Dir()); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mkfifo(w.s.Dir(), 0o660); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"a folder that is a file": func(t *testing.T, w *writer, _, _ string) {
+			if err := os.RemoveAll(filepath.Dir(w.s.Dir())); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Dir(w.s.Dir()), word)
+		},
 		"words in its log": func(t *testing.T, w *writer, act, _ string) {
 			write(t, filepath.Join(w.s.Dir(), "runs", act+".log"), word+"\n")
 		},

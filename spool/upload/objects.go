@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 	// batchBytes bounds one call's body, under what a slow line sends within
 	// a call's deadline.
 	batchBytes = 4 << 20
+
+	// maxItem is the most bytes of a dataset's item. The server takes no longer line.
+	maxItem = 16 << 20
 )
 
 // sendArtifact registers a and sends its bytes, uncompressed, until the server
@@ -188,7 +192,10 @@ func (u *Uploader) sendItems(ctx context.Context, d record.Dataset) error {
 		batch, size = nil, 0
 		return err
 	}
-	for line, err := range canon.Lines(r, spool.MaxLine) {
+	for line, err := range canon.Lines(r, maxItem) {
+		if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
+			err = fmt.Errorf("%w: %w", spool.ErrCorrupt, err)
+		}
 		if err != nil {
 			return fmt.Errorf("items of dataset %s: %w", d.ID, err)
 		}
