@@ -115,7 +115,8 @@ func (l ledger) one(a api.Activity, all, breaks []entry, ends []api.WorkloadEven
 	}
 
 	var start, finish, tear, offer, cancel *entry
-	last, over := activity.Requested, false
+	var accepted []entry
+	over := false
 	for i, e := range all {
 		switch e.What {
 		case started:
@@ -143,20 +144,12 @@ func (l ledger) one(a api.Activity, all, breaks []entry, ends []api.WorkloadEven
 			if e.Status/100 != 2 {
 				break
 			}
-			switch {
-			case e.State == last:
-			case over:
-				say("%s: the cloud has accepted %s after it ended as %s", id, e.State, last)
-			case !last.Next(e.State):
-				// Two that were under way at once are accepted in one order and told in
-				// another; what counts is that neither is a step back for good.
-				if l.disturbed && e.State.Next(last) {
-					break
-				}
-				say("%s: the cloud has accepted %s after %s", id, e.State, last)
-			default:
-				last = e.State
+			// Two that are under way at once may be taken in either order.
+			before := furthest(accepted, e.Sent)
+			if e.State != before && !before.Next(e.State) {
+				say("%s: the cloud has accepted %s after %s", id, e.State, before)
 			}
+			accepted = append(accepted, e)
 			over = over || e.State.Ended()
 		}
 	}
@@ -182,6 +175,17 @@ func (l ledger) one(a api.Activity, all, breaks []entry, ends []api.WorkloadEven
 	if start != nil && finish == nil && tear == nil && !broken(breaks, start.At, math.MaxInt64) {
 		say("%s was started, and the launcher says no more of it", id)
 	}
+}
+
+// furthest is how far the reports had come that were accepted before an instant.
+func furthest(accepted []entry, at int64) activity.State {
+	s := activity.Requested
+	for _, e := range accepted {
+		if e.At < at && s.Next(e.State) {
+			s = e.State
+		}
+	}
+	return s
 }
 
 // lost checks that an activity which the cloud says is lost was.

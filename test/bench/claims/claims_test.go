@@ -47,6 +47,7 @@ func well() ledger {
 		{What: delivered, State: activity.Stopped, Status: 204}, {What: delivered, State: activity.Ready, Status: 409}, {What: ended},
 	} {
 		e.At, e.Node = int64(i+1)*10*int64(time.Second), "node-0000"
+		e.Sent = e.At - 1
 		if e.What != began && e.What != ended {
 			e.Activity = act
 		}
@@ -64,7 +65,7 @@ func well() ledger {
 // add puts an entry of the one node into the history, at a second.
 func (l *ledger) add(second int64, e entry) {
 	at := second * int64(time.Second)
-	e.At = at
+	e.At, e.Sent = at, at-1
 	if e.Node == "" {
 		e.Node = "node-0000"
 	}
@@ -128,7 +129,7 @@ func TestHistoriesThatDoNotHold(t *testing.T) {
 		}, "nobody asked for that"},
 		{"a report after the end", true, func(l *ledger) {
 			l.add(105, entry{What: delivered, Activity: act, State: activity.Failed, Status: 204})
-		}, "accepted failed after it ended"},
+		}, "accepted failed after stopped"},
 		{"a report backwards", false, func(l *ledger) {
 			l.add(85, entry{What: delivered, Activity: act, State: activity.Starting, Status: 204})
 		}, "accepted starting after ready"},
@@ -183,6 +184,14 @@ func TestDisturbedHistoriesThatHold(t *testing.T) {
 			l.remove(ended)
 			l.add(51, entry{What: dropped})
 			l.lose()
+		},
+		"a report that was under way when the end came": func(l *ledger) {
+			l.add(105, entry{What: delivered, Activity: act, State: activity.Ready, Status: 204})
+			for i := range l.history {
+				if l.history[i].At == 105*int64(time.Second) {
+					l.history[i].Sent = 85 * int64(time.Second)
+				}
+			}
 		},
 		"cancelled before it was offered": func(l *ledger) {
 			for _, what := range []string{started, finished, offered, delivered} {

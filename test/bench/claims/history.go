@@ -36,7 +36,7 @@ const (
 	finished = "finished" // launcher: the workload is over, with End
 	torn     = "torn"     // launcher: the workload was killed, for the connection ended
 
-	delivered = "delivered" // proxy: the cloud has answered a report of State with Status
+	delivered = "delivered" // proxy: the cloud has answered a report of State, sent at Sent, with Status
 	killed    = "killed"    // driver: the process of this node, or of the cloud ("cloud"), was killed
 )
 
@@ -44,6 +44,7 @@ const (
 // processes of a run share.
 type entry struct {
 	At       int64          `json:"at"` // nanoseconds since 1970
+	Sent     int64          `json:"sent,omitempty"`
 	What     string         `json:"what"`
 	Node     string         `json:"node,omitempty"`
 	Activity string         `json:"activity,omitempty"`

@@ -21,8 +21,8 @@
 // once or seconds later; waits; and answers for the cloud, with pages of HTML.
 // Meanwhile agents and launchers are restarted, processes of nodes are killed, and
 // the control plane is stopped or killed and started again over its folder, and
-// some activities are cancelled. When all are enqueued the faults stop, and
-// everything has to come to its end.
+// some activities are cancelled. That begins when all nodes are linked and stops when
+// all activities are enqueued; then everything has to come to its end.
 //
 // Every process writes a history of what it saw, and afterwards all of it is held
 // against what the control plane holds; see ledger.check. A sentence for each thing

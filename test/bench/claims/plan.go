@@ -169,6 +169,9 @@ func (w *world) begin(ctx context.Context) error {
 		}
 		w.front = "http://" + front.Addr().String()
 		w.proxy = newProxy(ctx, w.direct, w.FaultRate, w.Seed, w.history)
+		// A link is a person's call, and made again by a person: the promise is that of
+		// the calls that follow.
+		w.proxy.calm.Store(true)
 		server := &http.Server{Handler: w.proxy, ErrorLog: log.New(io.Discard, "", 0)} // it is about what the proxy does
 		go server.Serve(front)
 		context.AfterFunc(ctx, func() { server.Close() })
@@ -268,6 +271,7 @@ func (w *world) work(ctx context.Context, r *report) error {
 	var others sync.WaitGroup
 	broken := make(chan error, 1)
 	if w.Faults {
+		w.proxy.calm.Store(false)
 		others.Go(func() {
 			if err := w.disturb(disturbed); err != nil {
 				select {
@@ -429,7 +433,9 @@ func (w *world) expected(p *api.Problem) bool {
 	case api.RateLimited:
 		return true
 	case api.Denied:
-		return p.Rule == "concurrency"
+		// A node whose launcher is away offers nothing, and one whose registration
+		// came late is held for what it was before.
+		return p.Rule == "concurrency" || w.Faults
 	case api.NodeOffline, api.Code(""):
 		return w.Faults
 	}

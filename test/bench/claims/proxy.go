@@ -173,13 +173,14 @@ func (p *proxy) deliver(ctx context.Context, r *http.Request, body []byte) *answ
 	}
 	out.Header = r.Header.Clone()
 	out.Header.Del("Expect")
+	sent := time.Now().UnixNano()
 	resp, err := p.client.Do(out)
 	if err != nil {
 		return nil
 	}
 	defer resp.Body.Close()
 	if node, act, ok := reportOf(r); ok {
-		p.history.tell(entry{What: delivered, Node: node, Activity: act, State: stateOf(body), Status: resp.StatusCode})
+		p.history.tell(entry{What: delivered, Sent: sent, Node: node, Activity: act, State: stateOf(body), Status: resp.StatusCode})
 	}
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxProxied))
 	if err != nil {
