@@ -1,0 +1,206 @@
+package linkcmd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hanzoai/link/cmd/internal/offer"
+	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/launcher"
+	"github.com/hanzoai/link/policy"
+	"github.com/hanzoai/link/sandbox"
+	"github.com/hanzoai/link/systemd"
+)
+
+// readPolicy is what the owner admits.
+func readPolicy() *admits {
+	p, _, err := policy.Load(policy.Path)
+	if err != nil {
+		return &admits{Error: err.Error(), Kinds: []string{}}
+	}
+	return &admits{Kinds: append([]string{}, p.Kinds...), Room: offer.Room(p)}
+}
+
+// examineHost looks at what a host needs to run work.
+func examineHost(ctx context.Context, p patient, r standing) []finding {
+	if why := unfit(); why != "" && !r.Linked {
+		return []finding{note("sandbox", "%s: this machine can be linked for presence only (hanzo link, without sudo)", why)}
+	}
+	var all []finding
+	if os.Geteuid() == 0 {
+		all = sandboxFindings(offer.Probe(ctx))
+	} else {
+		all = append(all, note("sandbox", "whether one can be built is root's to try: sudo hanzo doctor"))
+		all = append(all, room())
+	}
+	all = append(all, nvidia("/")...)
+	all = append(all, policyFinding(r))
+	if !r.Linked {
+		return all
+	}
+	all = append(all, installed(launcher.Lib)...)
+	all = append(all, units("/")...)
+	return append(all, effective(ctx, p)...)
+}
+
+// sandboxFindings is what the sandbox's own probe says. Its last check is a start, which
+// needs the control group of a running agent; where there is none, that is told by the
+// agent's own line.
+func sandboxFindings(checks []sandbox.Check) []finding {
+	var all []finding
+	for i, c := range checks {
+		f := finding(c)
+		if _, err := os.Stat(launcher.Group); i == len(checks)-1 && !f.OK && errors.Is(err, fs.ErrNotExist) {
+			f = note(c.Name, "not tried, for the agent, in whose control group work runs, does not run; sudo hanzo sandbox check tries one of its own")
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// room is what is free where work keeps its files, for who is not root; root's probe
+// says it too.
+func room() finding {
+	at := stateDir
+	for at != "/" {
+		if _, err := os.Stat(at); err == nil {
+			break
+		}
+		at = filepath.Dir(at)
+	}
+	free, err := policy.HostFree(at)
+	switch {
+	case err != nil:
+		return note("disk", "%v", err)
+	case free.Disk < free.DiskTotal/10:
+		return note("disk", "%s of %s are free at %s, and a tenth must stay so: nothing starts until there is more", term.Bytes(free.Disk), term.Bytes(free.DiskTotal), at)
+	}
+	return well("disk", "%s of %s are free at %s, and a tenth must stay so", term.Bytes(free.Disk), term.Bytes(free.DiskTotal), at)
+}
+
+// nvidia looks for the nodes without which CUDA does not start. They are absent after a
+// boot until something asks for them.
+func nvidia(root string) []finding {
+	if _, err := os.Stat(filepath.Join(root, "proc/driver/nvidia/version")); err != nil {
+		return nil
+	}
+	var absent []string
+	for _, node := range []string{"dev/nvidiactl", "dev/nvidia-uvm"} {
+		if _, err := os.Stat(filepath.Join(root, node)); err != nil {
+			absent = append(absent, "/"+node)
+		}
+	}
+	if len(absent) > 0 {
+		return []finding{note("NVIDIA nodes", "there is no %s, so no GPU can be used: sudo nvidia-modprobe -c0 -u makes them, as hanzo-link-modules.service does", strings.Join(absent, ", "))}
+	}
+	return []finding{well("NVIDIA nodes", "nvidiactl and nvidia-uvm are there")}
+}
+
+func policyFinding(r standing) finding {
+	switch p := r.Policy; {
+	case p == nil:
+		return note("policy", "it was not read")
+	case p.Error != "" && !r.Linked:
+		return note("policy", "there is none that counts, and sudo hanzo link writes one: %s", p.Error)
+	case p.Error != "":
+		return missing("policy", "it is not used, so nothing is offered: %s", p.Error)
+	case len(p.Kinds) == 0:
+		return well("policy", "%s is root's alone and valid, and admits nothing", policy.Path)
+	default:
+		return well("policy", "%s is root's alone and valid, and admits %s", policy.Path, strings.Join(p.Kinds, ", "))
+	}
+}
+
+// installed compares the binaries with their manifest.
+func installed(lib string) []finding {
+	all := offer.Binaries(lib)
+	var names []string
+	for name := range all {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var wrong []finding
+	for _, name := range names {
+		if err := all[name]; err != nil {
+			wrong = append(wrong, missing("binaries", "%v", err))
+		}
+	}
+	if len(wrong) > 0 {
+		return slices.CompactFunc(wrong, func(a, b finding) bool { return a == b })
+	}
+	return []finding{well("binaries", "%s are those of the manifest in %s", strings.Join(names, ", "), lib)}
+}
+
+// units compares the files of systemd with those of this program.
+func units(root string) []finding {
+	var wrong []string
+	compare := func(name, path string) {
+		want, err := systemd.Files.ReadFile(name)
+		if err != nil {
+			panic("linkcmd: a file that is not embedded: " + err.Error())
+		}
+		if got, err := os.ReadFile(filepath.Join(root, path)); err != nil || !bytes.Equal(got, want) {
+			wrong = append(wrong, path)
+		}
+	}
+	for _, name := range systemd.Units {
+		compare(name, filepath.Join(systemd.UnitDir, name))
+	}
+	compare(systemd.Sysusers, filepath.Join(systemd.SysusersDir, "hanzo-link.conf"))
+	compare(systemd.Tmpfiles, filepath.Join(systemd.TmpfilesDir, "hanzo-link.conf"))
+	if len(wrong) > 0 {
+		return []finding{note("units", "not as this version of hanzo installs them: %s; sudo hanzo link replaces them", strings.Join(wrong, ", "))}
+	}
+	return []finding{well("units", "as this version of hanzo installs them")}
+}
+
+// harmful are properties of the agent's unit that hold for the workloads too, which
+// live in its control group, or that take from the launcher what it needs; and what
+// each must be. A drop-in of the owner's, or of the distribution's, can set them.
+var harmful = map[string][]string{
+	"PrivateDevices": {"no"},
+	"DevicePolicy":   {"auto"},
+	"DeviceAllow":    {""},
+	"ProtectClock":   {"no"},
+	"Delegate":       {"yes"},
+	"MemoryMax":      {"infinity"},
+	"TasksMax":       {"infinity"},
+}
+
+// effective asks systemd what the agent's unit comes to with all its drop-ins.
+func effective(ctx context.Context, p patient) []finding {
+	const name = "drop-ins"
+	var names []string
+	for property := range harmful {
+		names = append(names, property)
+	}
+	slices.Sort(names)
+	shown, err := p.show(ctx, "Id,LoadState,DropInPaths,"+strings.Join(names, ","), agentUnit)
+	if err != nil {
+		return []finding{missing("systemd", "it cannot be asked: %v", err)}
+	}
+	unit := shown[agentUnit]
+	if unit["LoadState"] != "loaded" {
+		return nil // its own line says so
+	}
+	var wrong []string
+	for _, property := range names {
+		// A systemd that does not know a property does not show it.
+		if value, known := unit[property]; known && !slices.Contains(harmful[property], value) {
+			wrong = append(wrong, property+"="+value)
+		}
+	}
+	if len(wrong) > 0 {
+		return []finding{missing(name, "%s is set on %s, which holds for the workloads too: remove it from %s, then sudo systemctl daemon-reload and restart", strings.Join(wrong, ", "), agentUnit, or(unit["DropInPaths"], "its unit"))}
+	}
+	if unit["DropInPaths"] != "" {
+		return []finding{well(name, "%s, and none of them binds the workloads", unit["DropInPaths"])}
+	}
+	return []finding{well(name, "none")}
+}
