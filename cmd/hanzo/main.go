@@ -22,7 +22,7 @@ func main() {
 		Name:  "hanzo",
 		About: "see and decide what this machine does for Hanzo, and give linked machines work",
 		Commands: slices.Concat(
-			[]term.Command{linkcmd.Link, linkcmd.Unlink},
+			[]term.Command{linkcmd.Link, linkcmd.Unlink, linkcmd.Status, linkcmd.Doctor},
 			policycmd.Commands,
 			[]term.Command{sandboxcmd.Check, logincmd.Login},
 			runcmd.Commands,
