@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,6 +22,9 @@ import (
 // readPolicy is what the owner admits.
 func readPolicy() *admits {
 	p, _, err := policy.Load(policy.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("there is no %s: sudo hanzo link writes one, which admits nothing", policy.Path)
+	}
 	if err != nil {
 		return &admits{Error: err.Error(), Kinds: []string{}}
 	}
@@ -29,15 +33,15 @@ func readPolicy() *admits {
 
 // examineHost looks at what a host needs to run work.
 func examineHost(ctx context.Context, p patient, r standing) []finding {
-	if why := unfit(); why != "" && !r.Linked {
-		return []finding{note("sandbox", "%s: this machine can be linked for presence only (hanzo link, without sudo)", why)}
-	}
 	var all []finding
 	if os.Geteuid() == 0 {
 		all = sandboxFindings(offer.Probe(ctx))
 	} else {
 		all = append(all, note("sandbox", "whether one can be built is root's to try: sudo hanzo doctor"))
 		all = append(all, room())
+		if why := unfit(); why != "" {
+			all = append(all, missing("cgroup v2", "%s: boot with systemd.unified_cgroup_hierarchy=1, or link for presence only (hanzo link)", why))
+		}
 	}
 	all = append(all, nvidia("/")...)
 	all = append(all, policyFinding(r))
@@ -48,6 +52,9 @@ func examineHost(ctx context.Context, p patient, r standing) []finding {
 	all = append(all, units("/")...)
 	return append(all, effective(ctx, p)...)
 }
+
+// onlyPresence reports whether this machine can be linked for presence alone.
+func onlyPresence() bool { return unfit() != "" }
 
 // sandboxFindings is what the sandbox's own probe says. Its last check is a start, which
 // needs the control group of a running agent; where there is none, that is told by the
@@ -107,7 +114,7 @@ func policyFinding(r standing) finding {
 	case p == nil:
 		return note("policy", "it was not read")
 	case p.Error != "" && !r.Linked:
-		return note("policy", "there is none that counts, and sudo hanzo link writes one: %s", p.Error)
+		return note("policy", "%s", p.Error)
 	case p.Error != "":
 		return missing("policy", "it is not used, so nothing is offered: %s", p.Error)
 	case len(p.Kinds) == 0:

@@ -91,12 +91,16 @@ type admits struct {
 type looker struct {
 	dir, status string // of a host that runs work
 	presence    string // the folder of a link for presence
+	again       string // the command that links
 	show        func(ctx context.Context, properties string, units ...string) (map[string]map[string]string, error)
 	admits      func() *admits
 }
 
 func thisLooker() looker {
-	l := looker{dir: stateDir, status: statusFile, show: systemctl, admits: readPolicy}
+	l := looker{dir: stateDir, status: statusFile, again: "sudo hanzo link", show: systemctl, admits: readPolicy}
+	if onlyPresence() {
+		l.again = "hanzo link"
+	}
 	if home, err := os.UserHomeDir(); err == nil {
 		l.presence = filepath.Join(home, ".hanzo", "link")
 	}
@@ -107,7 +111,7 @@ const stateDir = "/var/lib/hanzo/link"
 
 // look finds out how the machine stands.
 func (l looker) look(ctx context.Context) standing {
-	r := standing{again: "sudo hanzo link", Services: []service{}}
+	r := standing{again: l.again, Services: []service{}}
 	status := l.status
 	link, err := agent.ReadLink(l.dir)
 	if err != nil && l.presence != "" {

@@ -52,6 +52,7 @@ func machine(t *testing.T, api string) looker {
 	dir := t.TempDir()
 	l := looker{
 		dir: filepath.Join(dir, "link"), status: filepath.Join(dir, "status.json"), presence: filepath.Join(dir, "personal"),
+		again: "sudo hanzo link",
 		show: func(context.Context, string, ...string) (map[string]map[string]string, error) {
 			return parseShow(shown), nil
 		},
@@ -189,7 +190,7 @@ func TestStatusOfAMachineThatIsNotLinked(t *testing.T) {
 	for _, args := range [][]string{{"status"}, {"status", "--json"}} {
 		var out, errs bytes.Buffer
 		status := term.Program{Name: "hanzo", Commands: []term.Command{Status}}.Main(t.Context(), args, term.IO{Out: &out, Err: &errs})
-		if status != term.Failed || !strings.Contains(errs.String(), "not linked: run sudo hanzo link") {
+		if status != term.Failed || !strings.Contains(errs.String(), "not linked: run ") || !strings.Contains(errs.String(), "hanzo link") {
 			t.Errorf("status %d: %s", status, errs.String())
 		}
 		if len(args) == 2 && !json.Valid(out.Bytes()) {
