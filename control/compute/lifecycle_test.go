@@ -511,7 +511,7 @@ func TestConcurrency(t *testing.T) {
 // TestOnce has many nodes run many activities, with claims cut off, answers dropped
 // and reports doubled: every activity is started by its own node, and ends once.
 func TestOnce(t *testing.T) {
-	const nodes, each = 10, 8
+	const nodes, each = 4, 5
 	w := newWorld(t)
 	alice := w.person("acme", "alice", false)
 	input := alice.input()
@@ -529,7 +529,7 @@ func TestOnce(t *testing.T) {
 				for act := range have {
 					list = append(list, api.Running{Activity: act, State: activity.Ready})
 				}
-				cut, done := context.WithTimeout(ctx, time.Duration(1+round%5*20)*time.Millisecond)
+				cut, done := context.WithTimeout(ctx, time.Duration(1+round%5*50)*time.Millisecond)
 				got, err := n.Claim(cut, n.id, api.Claim{Key: n.key, Wait: 30, Running: list})
 				done()
 				if err != nil || round%3 == 0 {
@@ -556,6 +556,9 @@ func TestOnce(t *testing.T) {
 	for i := range nodes * each {
 		id := fmt.Sprintf("n%d", i%nodes)
 		w.until("there is room", func() bool {
+			if len(alice.worker(id).Workloads) == 2 {
+				return false
+			}
 			a, err := alice.Enqueue(ctx, api.Enqueue{Node: id, Kind: policy.TrainFit, Input: input})
 			if err == nil {
 				want[a.Activity] = id
