@@ -145,7 +145,7 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			api.Refuse(api.Unauthorized, "no bearer token; hanzo-cloud serve prints where it keeps one").Write(w)
+			api.Refuse(api.Unauthorized, "no bearer token; hanzo login gets one, and hanzo-cloud serve prints where it keeps one").Write(w)
 			return
 		}
 		b, err := s.identify(r.Context(), token)

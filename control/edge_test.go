@@ -179,13 +179,13 @@ func TestAccess(t *testing.T) {
 		"GET " + act + "/trees/{hash}":          nodes,
 		"GET " + act + "/trees/{hash}/{sha256}": nodes,
 
-		"GET " + record + "/iam/oauth/userinfo":             nodes,
-		"POST " + record + "/research/artifacts":            nodes,
-		"POST " + record + "/research/datasets":             nodes,
-		"POST " + record + "/research/datasets/{set}/items": nodes,
-		"POST " + record + "/research/datasets/{set}/seal":  nodes,
-		"POST " + record + "/research/gates":                nodes,
-		"POST " + record + "/research/runs/{run}/events":    nodes,
+		"GET " + record + "/iam/oauth/userinfo":                nodes,
+		"POST " + record + "/research/artifacts":               nodes,
+		"POST " + record + "/research/datasets":                nodes,
+		"POST " + record + "/research/datasets/{object}/items": nodes,
+		"POST " + record + "/research/datasets/{object}/seal":  nodes,
+		"POST " + record + "/research/gates":                   nodes,
+		"POST " + record + "/research/runs/{object}/events":    nodes,
 	}
 
 	s := start(t)
@@ -256,7 +256,7 @@ func TestAccess(t *testing.T) {
 				if below {
 					path = strings.Replace(path, "{id}", id, 1)
 				}
-				path = strings.NewReplacer("{id}", "x", "{activity}", "act_1", "{hash}", hash, "{sha256}", hash, "{set}", "x", "{run}", "act_1").Replace(path)
+				path = strings.NewReplacer("{id}", "x", "{activity}", "act_1", "{hash}", hash, "{sha256}", hash, "{object}", "act_1").Replace(path)
 				want := c.may(who, id)
 				if who == anyone {
 					want = ""

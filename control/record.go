@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/control/route"
 )
@@ -34,16 +36,44 @@ var recordRoutes = []recordRoute{
 
 // inner is the pattern of the route itself, outer that of the same below an activity.
 func (t recordRoute) inner() string { return t.method + " " + t.path }
+func (t recordRoute) outer() string { return t.method + " " + t.address() }
 
-func (t recordRoute) outer() string {
-	return t.method + " " + nodeAddress + "/activities/{activity}/record" + strings.Replace(t.path, "{id}", "{object}", 1)
+// address is the path of outer. The route's own id is another than the node's.
+func (t recordRoute) address() string {
+	return nodeAddress + "/activities/{activity}/record" + strings.Replace(t.path, "{id}", "{object}", 1)
 }
 
-// records mounts the routes of the record below the activities of nodes.
-func (s *Server) records() {
+// records mounts the routes of the record, which a has, below the activities of
+// nodes.
+func (s *Server) records(a huma.API) {
 	for _, t := range recordRoutes {
 		s.mux.HandleFunc(t.outer(), func(w http.ResponseWriter, r *http.Request) { s.record(t, w, r) })
+		t.document(a.OpenAPI())
 	}
+}
+
+// document describes a route as the one that it serves as.
+func (t recordRoute) document(doc *huma.OpenAPI) {
+	inner := doc.Paths[t.path].Post
+	if t.method == http.MethodGet {
+		inner = doc.Paths[t.path].Get
+	}
+	op := *inner
+	op.OperationID, op.Path, op.Tags = "record-"+op.OperationID, t.address(), []string{"compute"}
+	op.Summary += "; for the run of an activity, by its node"
+	params := op.Parameters
+	op.Parameters = nil
+	for _, name := range []string{"id", "activity"} {
+		op.Parameters = append(op.Parameters, &huma.Param{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+	}
+	for _, p := range params {
+		own := *p
+		if own.Name == "id" {
+			own.Name = "object"
+		}
+		op.Parameters = append(op.Parameters, &own)
+	}
+	doc.AddOperation(&op)
 }
 
 // record serves one request of a node as the route t, which has no idea of nodes.

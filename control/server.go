@@ -108,8 +108,8 @@ func New(cfg Config) *Server {
 	s.plane = route.Plane{API: a, Log: cfg.Log}
 	research.Register(a, s.mux, cfg.Store, cfg.Now, cfg.Log)
 	s.compute = compute.Register(a, s.mux, compute.Config{Store: cfg.Store, Now: cfg.Now, Log: cfg.Log, Enqueues: cfg.Enqueues})
-	s.records()
 	s.userinfo(a)
+	s.records(a)
 	s.mux.HandleFunc("GET /.well-known/openid-configuration", s.issuerAddress)
 	s.mux.HandleFunc("GET /healthz", s.health)
 	s.mux.HandleFunc("/", s.unmatched)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/event"
 	"github.com/hanzoai/link/spool/record"
+	"github.com/hanzoai/link/test/issuer"
 )
 
 // TestMain lets the test binary be hanzo-cloud, so that it can be killed.
@@ -39,9 +41,10 @@ type child struct {
 	stderr bytes.Buffer
 }
 
-func serve(t *testing.T, data string) *child {
+func serve(t *testing.T, data string, args ...string) *child {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(os.Args[0], "serve", "--addr", "127.0.0.1:0", "--data", data, "--addr-file", filepath.Join(data, "..", "addr"))}
+	args = append([]string{"serve", "--addr", "127.0.0.1:0", "--data", data, "--addr-file", filepath.Join(data, "..", "addr")}, args...)
+	c := &child{t: t, cmd: exec.Command(os.Args[0], args...)}
 	c.cmd.Env = append(os.Environ(), "HANZO_CLOUD_TEST_CHILD=1")
 	c.cmd.Stderr = &c.stderr
 	stdout, err := c.cmd.StdoutPipe()
@@ -150,6 +153,27 @@ func TestServe(t *testing.T) {
 	}
 	if _, err := again.client(data).Whoami(t.Context()); err != nil {
 		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// TestServeIssuer signs in elsewhere: a token of the issuer named on the command line
+// speaks for who its claims say.
+func TestServeIssuer(t *testing.T) {
+	i := issuer.Start(t)
+	c := serve(t, filepath.Join(t.TempDir(), "data"), "--issuer", i.URL, "--audience", issuer.Audience)
+	token := i.Token(t, issuer.Person{Owner: "acme", Name: "alice", Project: "triage", Admin: true})
+	alice := &api.Client{Base: c.url, Token: func() (string, error) { return token, nil }}
+	id, err := alice.Whoami(t.Context())
+	if err != nil || id.Owner != "acme" || id.Name != "alice" || id.Project != "triage" || !id.Admin {
+		t.Errorf("Whoami = %+v, %v", id, err)
+	}
+	resp, err := http.Get(c.url + "/.well-known/openid-configuration")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != `{"issuer":"`+i.URL+`"}` {
+		t.Errorf("the server says of its issuer %s, %v", body, err)
 	}
 }
 

@@ -32,6 +32,36 @@
 //	GET    /v1/research/evaluations              list: run, dataset, subject, purpose
 //	GET    /v1/research/evaluations/{id}         one
 //
+// Below /v1/compute/fleet, of HIP-1172's Amendment; a person's token opens what is
+// marked p and a node's credential what is marked n, of its own node and nothing
+// else:
+//
+//	PUT    …/workers/{id}                        pn register, refresh
+//	GET    …/workers                             p  list
+//	DELETE …/workers/{id}                        pn remove, and end its credential
+//	POST   …/workers/{id}/claim                  n  wait for work: a long poll
+//	POST   …/activities                          p  ask a node for work
+//	GET    …/activities                          p  list: node, state, after, limit
+//	GET    …/activities/{activity}               p  one
+//	DELETE …/activities/{activity}               p  cancel
+//	GET    …/events                              p  the four compute.workload events: after, wait
+//	PUT    …/trees/{hash}                        p  what files an input has
+//	PUT    …/blobs/{sha256}                      p  one file's bytes
+//
+// and below …/workers/{id}/activities/{activity}, for the node that it is on:
+//
+//	POST   …/state                               n  report a transition, or the end
+//	GET    …/trees/{hash}                        n  the files of a tree that it names, while it lives
+//	GET    …/trees/{hash}/{sha256}               n  the bytes of one; Range
+//	*      …/record/v1/…                         n  what an uploader of package spool/upload calls, for
+//	                                                the run of the activity's name and no other
+//
+// No token is needed for
+//
+//	GET /healthz                                 whether the store answers
+//	GET /openapi.json                            every route, in full
+//	GET /.well-known/openid-configuration        {"issuer": …}: where people sign in; 404 where they do not
+//
 // userinfo is the one route of the identity service that a client of the record
 // needs: which org and project its spool belongs to. It has the name, and the
 // members owner, name and project, that Hanzo IAM gives it; server beside them is
