@@ -132,6 +132,8 @@ type agent struct {
 	refreshing  bool
 	refreshAt   time.Time
 	refreshWait backoff
+	registered  bool     // in this life
+	offered     []string // what the launcher could start, as it was told last
 
 	// Of the launcher.
 	conn     *connection

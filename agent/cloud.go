@@ -169,6 +169,7 @@ func (a *agent) refresh() {
 	if a.conn != nil && a.conn.ready != nil {
 		kinds = a.conn.ready.Kinds
 	}
+	a.registered, a.offered = true, kinds // or it is tried again
 	a.spawn(func() func() {
 		err := a.register(kinds)
 		return func() { a.refreshed(err) }

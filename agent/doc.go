@@ -14,9 +14,11 @@
 // # Life
 //
 // [Run] is one loop that owns all state. What waits (for a claim's answer, a report's,
-// a pull, the launcher, the policy file) is a goroutine that tells the loop once, and
-// Run returns after all of them have. At rest the only traffic is one claim every 25
-// seconds, which is also the heartbeat, and nothing else wakes up.
+// a pull, the launcher) is a goroutine that tells the loop, and Run returns after all of
+// them have. At rest the only traffic is one claim every 25 seconds, which is also the
+// heartbeat, and nothing else wakes up: that the policy file has changed the launcher
+// tells, which watches it, and the agent then reads it itself, as it does for every
+// envelope.
 //
 // # Crashes
 //

@@ -571,6 +571,13 @@ func TestLauncherAbsent(t *testing.T) {
 	if w := m.worker(); len(w.Offers) != 0 {
 		t.Errorf("it offers %v", w.Offers)
 	}
+	// It is registered as that once, however often the launcher is looked for.
+	registered := func() int { return c.count("/workers/evo") }
+	before, tries := registered(), m.launcher.tried()
+	until(t, "the launcher is looked for", func() bool { return m.launcher.tried() > tries+3 })
+	if n := registered(); n != before {
+		t.Errorf("it was registered %d times more", n-before)
+	}
 	m.launcher.set(func() { m.launcher.gone = false })
 	m.online()
 	c.ended(c.enqueue("evo"), "done")

@@ -60,7 +60,7 @@ func (a *agent) noLauncher(err error) {
 		a.Log.Warn("no launcher", "err", err)
 	}
 	a.absent = err.Error()
-	if !a.closing { // it is known now that nothing is offered
+	if !a.closing && (!a.registered || len(a.offered) > 0) { // it is known now that nothing is
 		a.stale, a.refreshAt = true, later(a.refreshAt, time.Now().Add(a.pace.again), a.refreshWait)
 	}
 }

@@ -475,6 +475,7 @@ type launcher struct {
 	testing.TB
 	mu      sync.Mutex
 	gone    bool // nobody can connect
+	dials   int
 	hold    bool // starts are not answered
 	quick   bool // workloads end by themselves at once
 	refuse  *ipc.Refused
@@ -493,6 +494,7 @@ func newLauncher(t testing.TB) *launcher {
 func (l *launcher) dial() (Launcher, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.dials++
 	if l.gone {
 		return nil, errors.New("nobody listens")
 	}
@@ -612,6 +614,12 @@ func (l *launcher) set(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
+}
+
+func (l *launcher) tried() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dials
 }
 
 func (l *launcher) startsOf(act string) int {
