@@ -25,7 +25,7 @@ const (
 	refused   = "refused"   // requester: it was answered anything else, or nothing
 	cancelled = "cancelled" // requester: a cancel goes out
 
-	dropped  = "dropped"  // node: its launcher was restarted
+	dropped  = "dropped"  // node: its launcher or its agent is about to be restarted
 	began    = "began"    // node: a life of its agent begins
 	ended    = "ended"    // node: a life of its agent has ended in order
 	offered  = "offered"  // node: the answer of a claim names the activity as a start

@@ -217,12 +217,13 @@ func (n *node) live(ctx context.Context) error {
 func (n *node) disturb() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case n.restart == nil:
-	case rand.IntN(2) == 0 && n.tear != nil:
-		n.history.tell(entry{What: dropped, Node: n.name})
+	if n.restart == nil {
+		return
+	}
+	n.history.tell(entry{What: dropped, Node: n.name})
+	if rand.IntN(2) == 0 && n.tear != nil {
 		n.tear()
-	default:
+	} else {
 		n.restart()
 	}
 }
