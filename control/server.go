@@ -35,6 +35,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -127,7 +128,10 @@ func document(mux *http.ServeMux, version string) huma.API {
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer"},
 	}
-	return humago.New(mux, cfg)
+	a := humago.New(mux, cfg)
+	// JSON of no fixed shape, which reflection takes for bytes.
+	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[canon.Raw](), reflect.TypeFor[any]())
+	return a
 }
 
 func init() {

@@ -69,6 +69,7 @@ type Fleet struct {
 	now    func() time.Time
 	write  *sql.DB // one connection, of the writer
 	read   *sql.DB
+	stmts  *statements // the writer's
 
 	writes  chan *write
 	closing chan struct{}
@@ -171,7 +172,8 @@ func openFleet(s *Store, org string) (*Fleet, error) {
 	f := &Fleet{
 		org: org, tokens: s.Tokens, now: s.now,
 		writes: make(chan *write, maxBatch), closing: make(chan struct{}), closed: make(chan struct{}),
-		news: make(chan struct{}),
+		news:  make(chan struct{}),
+		stmts: &statements{held: make(map[string]*sql.Stmt), wanted: make(map[string]bool)},
 	}
 	path := filepath.Join(dir, "compute.db")
 	var err error

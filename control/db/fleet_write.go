@@ -122,7 +122,7 @@ func (f *Fleet) transact(batch []*write) (errs []error, changes []func(), events
 		return errs, nil, false, fmt.Errorf("beginning a transaction: %w", err)
 	}
 	defer sqltx.Rollback()
-	t := &tx{ctx: ctx, sql: sqltx, received: instant(f.now())}
+	t := &tx{ctx: ctx, sql: sqltx, received: instant(f.now()), stmts: f.stmts}
 	for i, w := range batch {
 		if errs[i] = w.ctx.Err(); errs[i] != nil {
 			continue
@@ -144,6 +144,7 @@ func (f *Fleet) transact(batch []*write) (errs []error, changes []func(), events
 	if err := sqltx.Commit(); err != nil {
 		return errs, nil, false, fmt.Errorf("committing: %w", err)
 	}
+	f.stmts.prepare(f.write)
 	return errs, changes, t.events, nil
 }
 
@@ -343,4 +344,34 @@ func latest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// statements are those that the writer has used, prepared: a third of what its
+// transactions took was parsing. They are the writer's goroutine's alone.
+type statements struct {
+	held   map[string]*sql.Stmt
+	wanted map[string]bool
+}
+
+// get answers a prepared statement, or nil and prepares it for another time: while
+// the transaction has the one connection, it cannot be prepared.
+func (s *statements) get(query string) *sql.Stmt {
+	if s == nil {
+		return nil
+	}
+	stmt := s.held[query]
+	if stmt == nil {
+		s.wanted[query] = true
+	}
+	return stmt
+}
+
+// prepare prepares what was wanted. One that fails is executed as text.
+func (s *statements) prepare(db *sql.DB) {
+	for query := range s.wanted {
+		if stmt, err := db.Prepare(query); err == nil {
+			s.held[query] = stmt
+		}
+	}
+	clear(s.wanted)
 }

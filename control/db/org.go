@@ -225,7 +225,8 @@ type tx struct {
 	ctx      context.Context
 	sql      *sql.Tx
 	received string
-	events   bool // a fleet's feed was written to
+	events   bool        // a fleet's feed was written to
+	stmts    *statements // of the fleet whose writer this is; nil: none is prepared
 }
 
 // next draws the org's next sequence number.
@@ -239,7 +240,13 @@ func (t *tx) next() (uint64, error) {
 }
 
 func (t *tx) exec(query string, args ...any) error {
-	if _, err := t.sql.ExecContext(t.ctx, query, args...); err != nil {
+	var err error
+	if stmt := t.stmts.get(query); stmt != nil {
+		_, err = t.sql.StmtContext(t.ctx, stmt).ExecContext(t.ctx, args...)
+	} else {
+		_, err = t.sql.ExecContext(t.ctx, query, args...)
+	}
+	if err != nil {
 		return fmt.Errorf("writing the record: %w", err)
 	}
 	return nil
@@ -247,7 +254,13 @@ func (t *tx) exec(query string, args ...any) error {
 
 // row scans one row into dest and reports whether there was one.
 func (t *tx) row(query string, args []any, dest ...any) (bool, error) {
-	err := t.sql.QueryRowContext(t.ctx, query, args...).Scan(dest...)
+	var row *sql.Row
+	if stmt := t.stmts.get(query); stmt != nil {
+		row = t.sql.StmtContext(t.ctx, stmt).QueryRowContext(t.ctx, args...)
+	} else {
+		row = t.sql.QueryRowContext(t.ctx, query, args...)
+	}
+	err := row.Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

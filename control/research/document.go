@@ -3,7 +3,6 @@ package research
 import (
 	"reflect"
 
-	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/gate"
 )
 
@@ -32,5 +31,4 @@ func (p *Plane) documentVariants() {
 	schemas := p.API.OpenAPI().Components.Schemas
 	schemas.RegisterTypeAlias(reflect.TypeFor[gate.Test](), reflect.TypeFor[testDoc]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[gate.Interval](), reflect.TypeFor[intervalDoc]())
-	schemas.RegisterTypeAlias(reflect.TypeFor[canon.Raw](), reflect.TypeFor[any]())
 }
