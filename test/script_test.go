@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanzoai/link/control/api"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -27,8 +29,15 @@ func TestScript(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the commands: %v\n%s", err, out)
 	}
+	// Some commands are run as somebody else, who is to find them.
+	for _, dir := range []string{filepath.Dir(bin), bin} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	testscript.Run(t, testscript.Params{
-		Dir: "script",
+		Dir:       "script",
+		Condition: condition,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 			env.Setenv("HANZO_SPOOL", filepath.Join(env.WorkDir, "spool"))
@@ -42,7 +51,104 @@ func TestScript(t *testing.T) {
 			"envfile":   envfile,
 			"status":    status,
 			"spoil":     spoil,
+			"host":      host,
+			"present":   present,
+			"online":    online,
 		},
+	})
+}
+
+// condition is [linkable]: this process may make a host of its own, with other mounts
+// and other users, and nothing of hanzo link is on the real one.
+func condition(name string) (bool, error) {
+	if name != "linkable" {
+		return false, fmt.Errorf("unknown condition %s", name)
+	}
+	for _, path := range []string{"/etc/hanzo", "/usr/local/lib/hanzo", "/var/lib/hanzo"} {
+		if _, err := os.Lstat(path); err == nil {
+			return false, nil
+		}
+	}
+	return exec.Command("unshare", "--mount", "true").Run() == nil, nil
+}
+
+// nobody is the user of that name.
+const nobody = 65534
+
+// home is nobody's, with a token of their own; it is gone after the script.
+func home(ts *testscript.TestScript) string {
+	if dir := ts.Getenv("NOBODY"); dir != "" {
+		return dir
+	}
+	dir, err := os.MkdirTemp("", "nobody-*")
+	ts.Check(err)
+	ts.Defer(func() { os.RemoveAll(dir) })
+	token, err := os.ReadFile(ts.Getenv("HANZO_TOKEN_FILE"))
+	if err == nil {
+		ts.Check(os.WriteFile(filepath.Join(dir, "token"), token, 0o600))
+		ts.Check(os.Chown(filepath.Join(dir, "token"), nobody, nobody))
+	}
+	ts.Check(os.Chown(dir, nobody, nobody))
+	ts.Setenv("NOBODY", dir)
+	return dir
+}
+
+// asNobody is a command that nobody runs, at home.
+func asNobody(ts *testscript.TestScript, args []string) []string {
+	dir := home(ts)
+	return append([]string{"setpriv", fmt.Sprint("--reuid=", nobody), fmt.Sprint("--regid=", nobody), "--clear-groups", "env", "--chdir=" + dir,
+		"HOME=" + dir, "HANZO_TOKEN_FILE=" + filepath.Join(dir, "token"), "XDG_RUNTIME_DIR=", "SUDO_USER="}, args...)
+}
+
+// host GROUPS USER N COMMAND... runs a command as root or nobody, on a host without
+// systemd whose control groups are hybrid or v2, that must exit with status N.
+func host(ts *testscript.TestScript, neg bool, args []string) {
+	mounts := map[string]string{"hybrid": "mount -t tmpfs none /sys/fs/cgroup", "v2": "mount -t cgroup2 none /sys/fs/cgroup"}
+	if neg || len(args) < 4 || mounts[args[0]] == "" || args[1] != "root" && args[1] != "nobody" {
+		ts.Fatalf("usage: host hybrid|v2 root|nobody STATUS COMMAND ARGS...")
+	}
+	command := args[3:]
+	if args[1] == "nobody" {
+		command = asNobody(ts, command)
+	}
+	line := []string{args[2], "unshare", "--mount", "sh", "-c", mounts[args[0]] + ` &&
+		if test -d /run/systemd; then mount -t tmpfs none /run/systemd; fi && exec "$@"`, "sh"}
+	status(ts, false, append(line, command...))
+}
+
+// present COMMAND... runs a command as nobody until the script is over, or until it
+// ends by itself.
+func present(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: present COMMAND ARGS...")
+	}
+	line := asNobody(ts, args)
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = []string{"PATH=" + ts.Getenv("PATH")}
+	ts.Check(cmd.Start())
+	ts.Defer(func() {
+		cmd.Process.Signal(os.Interrupt)
+		cmd.Wait()
+	})
+}
+
+// online waits until the org's one node is online, and offers nothing; with ! before
+// it, until the org has none.
+func online(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 0 {
+		ts.Fatalf("usage: [!] online")
+	}
+	client := &api.Client{Base: ts.Getenv("HANZO_API"), Token: api.TokenFile(ts.Getenv("HANZO_TOKEN_FILE"))}
+	until(ts, "the org's nodes are as they should be", func() bool {
+		all, err := client.Workers(context.Background())
+		ts.Check(err)
+		if neg || len(all) == 0 {
+			return neg && len(all) == 0
+		}
+		if len(all) > 1 || len(all[0].Offers) > 0 {
+			ts.Fatalf("the org has %+v", all)
+		}
+		return all[0].Status == api.Online
 	})
 }
 

@@ -308,12 +308,12 @@ func (s system) installed() bool {
 }
 
 func (s system) unlink(ctx context.Context, out io.Writer) error {
-	if s.uid != 0 {
-		return errors.New("unlinking removes services, which is root's to do: run sudo hanzo unlink")
-	}
 	if !s.installed() {
 		fmt.Fprintln(out, "this machine is not linked: nothing to do")
 		return nil
+	}
+	if s.uid != 0 {
+		return errors.New("unlinking removes services, which is root's to do: run sudo hanzo unlink")
 	}
 	if err := durable.MkdirAll(s.dir, 0o755); err != nil {
 		return err
