@@ -86,6 +86,7 @@ func run(args []string, in io.Reader, stdout, stderr io.Writer) int {
 	flags.Float64Var(&p.FaultRate, "fault-rate", 0.02, "`share` of the requests that meet a fault")
 	flags.DurationVar(&p.Kill, "kill", 20*time.Second, "mean `time` between two kills or restarts of the control plane or of a process of nodes")
 	flags.DurationVar(&p.Restart, "restart", 2*time.Second, "mean `time` between two restarts of an agent or a launcher, in each process")
+	flags.DurationVar(&p.Rest, "rest", time.Minute, "`time` to measure everything at rest before the work")
 	flags.Uint64Var(&p.Seed, "seed", rand.Uint64()>>32, "decides what can be decided")
 	flags.StringVar(&p.Dir, "dir", "", "`folder` for the control plane and the histories; empty is a temporary one")
 	asJSON := flags.Bool("json", false, "print one JSON object instead of a table")

@@ -47,6 +47,7 @@ type plan struct {
 	FaultRate  float64       `json:"fault_rate"`
 	Kill       time.Duration `json:"kill_ns"`
 	Restart    time.Duration `json:"restart_ns"`
+	Rest       time.Duration `json:"rest_ns"`
 	Seed       uint64        `json:"seed"`
 	Dir        string        `json:"-"`
 }
@@ -265,6 +266,9 @@ func (w *world) work(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
+	if before, err = w.rest(ctx, r, before); err != nil {
+		return err
+	}
 	r.Memory = append(r.Memory, w.resident("at rest")...)
 	disturbed, calm := context.WithCancel(ctx)
 	defer calm()
@@ -335,6 +339,35 @@ func (w *world) work(ctx context.Context, r *report) error {
 	r.Trace = l.trace(r.Wrong)
 	r.judge(l, w.proxy)
 	return nil
+}
+
+// rest lets everything be for a while and says what that takes. The requests so far
+// go in and come out.
+func (w *world) rest(ctx context.Context, r *report, before int64) (int64, error) {
+	if w.Rest == 0 {
+		return before, nil
+	}
+	cloud, nodes := w.cloud.busy(), time.Duration(0)
+	for _, p := range w.pens {
+		nodes -= p.busy()
+	}
+	began := time.Now()
+	if !pause(ctx, w.Rest) {
+		return before, ctx.Err()
+	}
+	took := time.Since(began).Seconds()
+	after, err := w.requests()
+	if err != nil {
+		return before, err
+	}
+	for _, p := range w.pens {
+		nodes += p.busy()
+	}
+	r.Rest = &rest{
+		Seconds: took, Cloud: (w.cloud.busy() - cloud).Seconds() / took * 100, Node: nodes.Seconds() / took * 100 / float64(w.Nodes),
+		Every: took * float64(w.Nodes) / float64(max(1, after-before)),
+	}
+	return after, nil
 }
 
 // tree sends the smallest input that there is, and answers its name.
@@ -662,6 +695,23 @@ func (p *process) kill() {
 	p.over = true
 	p.command.Process.Kill()
 	p.command.Wait()
+}
+
+// busy is the processor time it has taken.
+func (p *process) busy() time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	// The second field is a name in parentheses, of any characters.
+	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	const utime, stime = 14 - 3, 15 - 3
+	if len(f) <= stime {
+		return 0
+	}
+	u, _ := strconv.Atoi(f[utime])
+	s, _ := strconv.Atoi(f[stime])
+	return time.Duration(u+s) * time.Second / 100 // USER_HZ
 }
 
 // rss is its resident memory in KiB.

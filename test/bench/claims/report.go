@@ -35,6 +35,7 @@ type report struct {
 	PerSecond float64       `json:"requests_per_second"`
 	CloudCPU  time.Duration `json:"cloud_cpu_ns"` // of its last life
 	Memory    []memory      `json:"memory"`
+	Rest      *rest         `json:"rest,omitempty"`
 
 	Disturbed map[fault]int `json:"disturbed,omitempty"` // requests by what happened to them
 	Lives     int           `json:"lives"`               // of agents, those of killed ones among them
@@ -61,6 +62,14 @@ type memory struct {
 	Cloud int    `json:"cloud_kib"`
 	Nodes int    `json:"nodes_kib"`
 	Node  int    `json:"node_kib"`
+}
+
+// rest is what it takes when there is nothing to do, in percent of a core.
+type rest struct {
+	Seconds float64 `json:"seconds"`
+	Cloud   float64 `json:"control_plane_cpu_percent"`
+	Node    float64 `json:"node_cpu_percent"`
+	Every   float64 `json:"seconds_a_request_of_a_node"`
 }
 
 // host is what the figures depend on.
@@ -155,6 +164,9 @@ func (r *report) table(w io.Writer) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if r.Rest != nil {
+		fmt.Fprintf(w, "\nat rest for %.0f s: one request of a node every %.1f s; processor, %% of a core: a node %.3f, the control plane %.1f\n", r.Rest.Seconds, r.Rest.Every, r.Rest.Node, r.Rest.Cloud)
 	}
 	if !r.Plan.Faults {
 		fmt.Fprintf(w, "\n%d requests of nodes in %.0f s, %.0f a second; the control plane took %.1f s of processor time\n", r.Requests, r.Took, r.PerSecond, r.CloudCPU.Seconds())

@@ -158,7 +158,7 @@ func watch(ctx context.Context, pid int, c *cloud, long time.Duration, binary in
 			return nil, err
 		}
 	}
-	requests, cpu, switches, began := c.requests.Load(), ticks(pid), wakes(pid), time.Now()
+	requests, cpu, switches, began := c.requests.Load(), busy(pid), wakes(pid), time.Now()
 	r := &report{Binary: binary}
 	for time.Since(began) < long {
 		if err := pause(ctx, pid, min(5*time.Second, long-time.Since(began)+time.Millisecond)); err != nil {
@@ -168,7 +168,7 @@ func watch(ctx context.Context, pid int, c *cloud, long time.Duration, binary in
 	}
 	r.Seconds = time.Since(began).Seconds()
 	r.Requests = int(c.requests.Load() - requests)
-	r.CPU = float64(ticks(pid)-cpu) / userHz / r.Seconds * 100
+	r.CPU = (busy(pid) - cpu).Seconds() / r.Seconds * 100
 	r.Switches = wakes(pid) - switches
 	r.Rss, r.Pss = kib(pid, "smaps_rollup", "Rss"), kib(pid, "smaps_rollup", "Pss")
 	if r.Requests > 0 {
@@ -194,24 +194,24 @@ func pause(ctx context.Context, pid int, d time.Duration) error {
 	}
 }
 
-// userHz is how many ticks /proc counts in a second, on every architecture of ours.
-const userHz = 100
-
-// ticks is a process's processor time.
-func ticks(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// busy is a process's processor time so far, of the threads that it still has: Go
+// ends none. The ticks of /proc/PID/stat are too coarse for it.
+func busy(pid int) time.Duration {
+	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {
 		return 0
 	}
-	// The second field is a name in parentheses, of any characters.
-	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	const utime, stime = 14 - 3, 15 - 3
-	if len(f) <= stime {
-		return 0
+	sum := int64(0)
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		ran, _, _ := strings.Cut(string(text), " ")
+		n, _ := strconv.ParseInt(ran, 10, 64)
+		sum += n
 	}
-	u, _ := strconv.Atoi(f[utime])
-	s, _ := strconv.Atoi(f[stime])
-	return u + s
+	return time.Duration(sum)
 }
 
 // wakes is how often its threads have waited for something.

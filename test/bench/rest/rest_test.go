@@ -26,10 +26,10 @@ func TestRest(t *testing.T) {
 		t.Skip("needs root")
 	}
 	if testing.Short() {
-		t.Skip("waits for the agent's second claim, which takes half a minute")
+		t.Skip("waits for the agent's second claim")
 	}
 	var said bytes.Buffer
-	r, err := measure(t.Context(), time.Second, &said)
+	r, err := measure(t.Context(), 3*time.Second, &said)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
@@ -47,8 +47,8 @@ func TestRest(t *testing.T) {
 }
 
 func TestThisProcess(t *testing.T) {
-	before := ticks(os.Getpid())
-	for began := time.Now(); ticks(os.Getpid()) == before; {
+	before := busy(os.Getpid())
+	for began := time.Now(); busy(os.Getpid()) < before+time.Millisecond; {
 		if time.Since(began) > time.Minute {
 			t.Fatal("a process that computes takes no time")
 		}
@@ -56,7 +56,7 @@ func TestThisProcess(t *testing.T) {
 	if kib(os.Getpid(), "status", "VmRSS") <= 0 || wakes(os.Getpid()) <= 0 {
 		t.Error("this process holds no memory, or never waited")
 	}
-	if kib(1<<30, "status", "VmRSS") != 0 || ticks(1<<30) != 0 {
+	if kib(1<<30, "status", "VmRSS") != 0 || busy(1<<30) != 0 {
 		t.Error("a process that is not there takes something")
 	}
 }
