@@ -41,13 +41,19 @@ func (c *cloud) person(id api.Identity) *client {
 // link registers a node of a person's org, whose owner admits train.fit.
 func (p *client) link(s *cloud, id string) *machine {
 	p.t.Helper()
+	return p.linkAs(s, id, installKey)
+}
+
+// linkAs is link, of the install of a key.
+func (p *client) linkAs(s *cloud, id, key string) *machine {
+	p.t.Helper()
 	const text = `{"kinds":["train.fit"],"orgs":["acme","globex"],"caps":{"cpus":8,"disk":1073741824,"memory":1073741824,"vram":0},"concurrency":4}`
-	stored, err := p.PutWorker(p.t.Context(), id, api.WorkerPut{Key: installKey, WorkerFacts: api.WorkerFacts{
+	stored, err := p.PutWorker(p.t.Context(), id, api.WorkerPut{Key: key, WorkerFacts: api.WorkerFacts{
 		Hostname: id, OS: "linux", Arch: "x86_64", CPUs: 8, Memory: 1 << 34, Disk: 1 << 40, GPUs: []api.GPU{}, Lanes: []string{},
 		Offers: []string{policy.TrainFit}, Policy: canon.Raw(text), PolicySHA256: string(canon.Sum([]byte(text))), Version: "test",
 	}})
 	p.must(err)
-	m := &machine{s.with(stored.Credential), id, installKey}
+	m := &machine{s.with(stored.Credential), id, key}
 	_, err = m.Claim(p.t.Context(), id, api.Claim{Key: m.key, Wait: 1, Running: []api.Running{}}) // online from now on
 	p.must(err)
 	return m

@@ -18,8 +18,9 @@ import (
 // with the routes that an uploader of package spool/upload calls and no others, as
 // the org and the activity's project, and of one run, the activity's: its events,
 // and no artifact that says another run made it. Datasets and gates are the org's,
-// whoever sends them. It may do so for as long as the node is linked, also after the
-// activity has ended: a machine that was offline has a record to catch up with.
+// whoever sends them. It may do so for as long as its install is linked under that id,
+// and no other install may, also after the activity has ended: a machine that was
+// offline has a record to catch up with.
 
 // A recordRoute is one route of the record, as a pattern's method and path.
 type recordRoute struct{ method, path string }
@@ -79,7 +80,7 @@ func (t recordRoute) document(doc *huma.OpenAPI) {
 // record serves one request of a node as the route t, which has no idea of nodes.
 func (s *Server) record(t recordRoute, w http.ResponseWriter, r *http.Request) {
 	n := route.From(r.Context()).Node
-	a, err := s.store.NodeActivity(r.Context(), n.Org, n.ID, r.PathValue("activity"))
+	a, err := s.store.NodeActivity(r.Context(), n.Org, n.ID, n.Key, r.PathValue("activity"))
 	if err != nil {
 		s.plane.Refuse(w, r, err)
 		return

@@ -3,6 +3,7 @@ package control_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,6 +181,52 @@ func TestRecordOfAnother(t *testing.T) {
 	if _, err := neighbour.RecordOf("ovo", other.Activity).Whoami(ctx); err != nil {
 		t.Errorf("its neighbour: %v", err)
 	}
+}
+
+// TestAnotherInstall: what an install was asked for stays its own. Another one that is
+// linked under the same id, once that is free, has nothing to do with it; the same one
+// that is linked again has.
+func TestAnotherInstall(t *testing.T) {
+	s := start(t)
+	ctx := t.Context()
+	alice := s.client("acme")
+	first := alice.link(s, "evo")
+	stage := alice.tree(map[string]string{"stage.json": "{}"})
+	a := alice.fit("evo", stage, stage)
+	first.report(a.Activity, api.StateReport{State: activity.Ready})
+	created := alice.created()
+	alice.must(alice.DeleteWorker(ctx, "evo"))
+
+	other := alice.linkAs(s, "evo", strings.Repeat("0", 32))
+	_, err := other.RecordOf("evo", a.Activity).Whoami(ctx)
+	refused(t, "the record of another install's activity", err, api.NotFound)
+	_, err = other.RecordOf("evo", a.Activity).AppendEvents(ctx, a.Activity, []canon.Raw{(&log{c: alice, run: a.Activity}).next(created)})
+	refused(t, "events of another install's activity", err, api.NotFound)
+	_, err = other.NodeTree(ctx, "evo", a.Activity, stage)
+	refused(t, "a tree of another install's activity", err, api.NotFound)
+	_, err = other.NodeBlob(ctx, "evo", a.Activity, stage, string(canon.Sum([]byte("{}"))), 0)
+	refused(t, "a file of another install's activity", err, api.NotFound)
+	for _, r := range []api.StateReport{
+		{State: activity.Ready}, {State: activity.Stopped, Reason: activity.Done}, {State: activity.Stopped, Reason: activity.Unlink},
+	} {
+		r.Key = other.key
+		refused(t, "a report of another install's activity", other.Report(ctx, "evo", a.Activity, r), api.NotFound)
+	}
+	// One that claims to run it is told to end it, as of any activity that is not its own.
+	got, err := other.Claim(ctx, "evo", api.Claim{Key: other.key, Wait: 1, Running: []api.Running{{Activity: a.Activity, State: activity.Ready}}})
+	if want := []api.Stop{{Activity: a.Activity, Reason: activity.Cancel}}; err != nil || !slices.Equal(got.Stop, want) {
+		t.Errorf("a claim with another install's activity: %+v, %v, want %+v", got, err, want)
+	}
+	if got, err := alice.Activity(ctx, a.Activity); err != nil || got.State != activity.Stopped || got.Reason != activity.Unlink {
+		t.Errorf("the activity is %+v, %v", got, err)
+	}
+
+	alice.must(alice.DeleteWorker(ctx, "evo"))
+	again := alice.link(s, "evo")
+	if _, err := again.RecordOf("evo", a.Activity).Whoami(ctx); err != nil {
+		t.Errorf("the record of its own activity, linked again: %v", err)
+	}
+	again.report(a.Activity, api.StateReport{State: activity.Stopped, Reason: activity.Unlink})
 }
 
 // TestTreesOfANode reads trees as a node does: those that a live activity of its own

@@ -102,7 +102,7 @@ func (p *Plane) named(ctx context.Context, id, act, hash string) (*db.Org, api.T
 	if n == nil || n.ID != id {
 		return nil, api.Tree{}, api.Refuse(api.Forbidden, "only the credential of node %.80q opens this route", id)
 	}
-	a, err := p.store.NodeActivity(ctx, n.Org, n.ID, act)
+	a, err := p.store.NodeActivity(ctx, n.Org, n.ID, n.Key, act)
 	if err != nil {
 		return nil, api.Tree{}, err
 	}

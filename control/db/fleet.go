@@ -33,6 +33,13 @@ import (
 // transaction, each write behind a savepoint of its own: a thousand nodes that
 // report at once wait for a few syncs and not for a thousand.
 //
+// # Whose an activity is
+//
+// An activity is bound to the install that it was asked of, by the key of that: an id
+// is a name, and after a removal it can be another machine's. To that one the
+// activities of the first are as unknown as any other node's. An install that is
+// linked again under its id has its own, and can report and write the record of them.
+//
 // # Crashes
 //
 // After a kill at any moment
@@ -133,6 +140,7 @@ create table activity(
 	seq     integer primary key,
 	id      text not null unique,
 	node    text not null,
+	key     text not null, -- of the install that it was asked of
 	state   text not null,
 	live    integer not null,
 	started integer not null, -- 1: its event has been written

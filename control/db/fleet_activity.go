@@ -45,7 +45,8 @@ func (f *Fleet) Enqueue(ctx context.Context, o Order, judge func(w api.Worker, h
 			return nil, err
 		}
 		var held int
-		ok, err := t.row("select (select count(*) from activity where node = n.id and live) from node n where id = ?", []any{o.Node}, &held)
+		var key string
+		ok, err := t.row("select key, (select count(*) from activity where node = n.id and live) from node n where id = ?", []any{o.Node}, &key, &held)
 		if err != nil {
 			return nil, err
 		}
@@ -67,8 +68,8 @@ func (f *Fleet) Enqueue(ctx context.Context, o Order, judge func(w api.Worker, h
 			return nil, err
 		}
 		var seq uint64
-		ok, err = t.row("insert into activity(id, node, state, live, started, body) values(?, ?, ?, 1, 0, ?) returning seq",
-			[]any{a.Activity, a.Node, string(a.State), body}, &seq)
+		ok, err = t.row("insert into activity(id, node, key, state, live, started, body) values(?, ?, ?, ?, 1, 0, ?) returning seq",
+			[]any{a.Activity, a.Node, key, string(a.State), body}, &seq)
 		if err != nil || !ok {
 			return nil, errors.Join(err, errors.New("an activity was not stored"))
 		}
@@ -100,16 +101,22 @@ func (f *Fleet) Activity(ctx context.Context, id string) (api.Activity, error) {
 	return a, err
 }
 
-// NodeActivity answers an activity of a node. Another node's is unknown to it.
-func (s *Store) NodeActivity(ctx context.Context, org, node, act string) (api.Activity, error) {
+// NodeActivity answers an activity of a node that is the install of key. Another's is
+// unknown to it.
+func (s *Store) NodeActivity(ctx context.Context, org, node, key, act string) (api.Activity, error) {
 	f, err := s.Fleet(org)
 	if err != nil {
 		return api.Activity{}, err
 	}
-	a, err := f.Activity(ctx, act)
-	if err == nil && a.Node != node {
-		return api.Activity{}, unknown("activity", act)
-	}
+	var a api.Activity
+	err = f.look(ctx, func(t *tx) error {
+		var ok bool
+		var err error
+		if a, ok, err = t.activityOf(node, key, act); err == nil && !ok {
+			return unknown("activity", act)
+		}
+		return err
+	})
 	return a, err
 }
 
@@ -181,11 +188,11 @@ func (f *Fleet) Report(ctx context.Context, node, id string, r api.StateReport, 
 		return err
 	}
 	return f.update(ctx, func(t *tx) (func(), error) {
-		a, ok, err := t.activity(id)
+		a, ok, err := t.activityOf(node, r.Key, id)
 		if err != nil {
 			return nil, err
 		}
-		if !ok || a.Node != node {
+		if !ok {
 			return nil, unknown("activity", id)
 		}
 		was := a.State

@@ -93,7 +93,7 @@ func (f *Fleet) arrive(ctx context.Context, id string, in api.Claim) (*claim, er
 		err = f.lose(ctx, id, lost)
 	}
 	if err == nil && len(unknown) > 0 {
-		err = f.explain(ctx, id, unknown, c)
+		err = f.explain(ctx, id, in.Key, unknown, c)
 	}
 	if err != nil {
 		f.leave(id, c)
@@ -153,16 +153,16 @@ func (f *Fleet) lose(ctx context.Context, id string, lost []string) error {
 }
 
 // explain finds why the activities of unknown do not live on the node.
-func (f *Fleet) explain(ctx context.Context, id string, unknown []string, c *claim) error {
+func (f *Fleet) explain(ctx context.Context, id, key string, unknown []string, c *claim) error {
 	stops := make(map[string]activity.Reason, len(unknown))
 	err := f.look(ctx, func(t *tx) error {
 		for _, act := range unknown {
-			a, ok, err := t.activity(act)
+			a, ok, err := t.activityOf(id, key, act)
 			if err != nil {
 				return err
 			}
 			stops[act] = activity.Cancel
-			if ok && a.Node == id {
+			if ok {
 				stops[act] = reasonOf(a)
 			}
 		}

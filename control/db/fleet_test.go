@@ -225,16 +225,17 @@ func TestStoodStill(t *testing.T) {
 func TestIndexed(t *testing.T) {
 	b := newBench(t)
 	for query, args := range map[string][]any{
-		"select body from activity where seq < ? order by seq desc limit ?":                            {9, 9},
-		"select body from activity where seq < ? and node = ? order by seq desc limit ?":               {9, "x", 9},
-		"select body from activity where seq < ? and state = ? order by seq desc limit ?":              {9, "x", 9},
-		"select body from activity where seq < ? and node = ? and state = ? order by seq desc limit ?": {9, "x", "y", 9},
-		"select body from activity where id = ?":                                                       {"x"},
-		"select body from event where seq > ? order by seq limit ?":                                    {9, 9},
-		"select id from activity where node = ? and live order by seq":                                 {"x"},
-		"select (select count(*) from activity where node = n.id and live) from node n where id = ?":   {"x"},
-		"update activity set state = ?, live = ?, body = ? where id = ?":                               {"x", 1, "y", "z"},
-		"update activity set started = 1 where id = ? and not started returning id":                    {"x"},
+		"select body from activity where seq < ? order by seq desc limit ?":                               {9, 9},
+		"select body from activity where seq < ? and node = ? order by seq desc limit ?":                  {9, "x", 9},
+		"select body from activity where seq < ? and state = ? order by seq desc limit ?":                 {9, "x", 9},
+		"select body from activity where seq < ? and node = ? and state = ? order by seq desc limit ?":    {9, "x", "y", 9},
+		"select body from activity where id = ?":                                                          {"x"},
+		"select body from event where seq > ? order by seq limit ?":                                       {9, 9},
+		"select id from activity where node = ? and live order by seq":                                    {"x"},
+		"select body from activity where id = ? and node = ? and key = ?":                                 {"x", "y", "z"},
+		"select key, (select count(*) from activity where node = n.id and live) from node n where id = ?": {"x"},
+		"update activity set state = ?, live = ?, body = ? where id = ?":                                  {"x", 1, "y", "z"},
+		"update activity set started = 1 where id = ? and not started returning id":                       {"x"},
 	} {
 		rows, err := b.read.Query("explain query plan "+query, args...)
 		if err != nil {

@@ -277,6 +277,13 @@ func (t *tx) activity(id string) (api.Activity, bool, error) {
 	return a, ok, err
 }
 
+// activityOf reads an activity that was asked of this install and no other.
+func (t *tx) activityOf(node, key, id string) (api.Activity, bool, error) {
+	var a api.Activity
+	ok, err := t.object(&a, "select body from activity where id = ? and node = ? and key = ?", id, node, key)
+	return a, ok, err
+}
+
 // store writes an activity as it is now.
 func (t *tx) store(a *api.Activity) error {
 	body, err := canon.Marshal(a)
