@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,9 +20,11 @@ type runDir struct {
 	dir  *os.File
 }
 
-// newRun makes a run directory for the workload of a group.
+// newRun makes a run directory for the workload of a group. Its first name has the
+// process in it, for Probe works beside the launcher's host, in another control group
+// and the same directory.
 func (h *Host) newRun(g group) (*runDir, error) {
-	r := &runDir{in: h.run, name: "." + filepath.Base(g.path)}
+	r := &runDir{in: h.run, name: fmt.Sprintf(".%s-%d", filepath.Base(g.path), os.Getpid())}
 	if err := unix.Mkdirat(int(r.in.Fd()), r.name, 0o700); err != nil {
 		return nil, &os.PathError{Op: "mkdir", Path: r.path(), Err: err}
 	}
