@@ -105,9 +105,11 @@ func (t *Tokens) Identify(ctx context.Context, token string) (api.Identity, bool
 }
 
 // MintNode makes the credential of a node and returns it. It cannot be read again.
-// On return the credentials that the node had before are unknown, and so are the
-// tombstones of the same install; those of another install under the same id
-// remain. That the id is this install's to have is for the caller to know.
+// The credentials that the node had before end when this one is first used, and not
+// before: a registration that arrives twice mints twice, and the node holds the one
+// of the answer that it got. The tombstones of the same install end at once; those of
+// another install under the same id remain. That the id is this install's to have is
+// for the caller to know.
 func (t *Tokens) MintNode(ctx context.Context, org, id, key, linkedBy string) (credential string, err error) {
 	token, hash := newToken()
 	tx, err := t.db.BeginTx(ctx, nil)
@@ -115,7 +117,7 @@ func (t *Tokens) MintNode(ctx context.Context, org, id, key, linkedBy string) (c
 		return "", fmt.Errorf("making a node's credential: %w", err)
 	}
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(ctx, "delete from node where org = ? and id = ? and (key = ? or not revoked)", org, id, key); err != nil {
+	if _, err := tx.ExecContext(ctx, "delete from node where org = ? and id = ? and key = ? and revoked", org, id, key); err != nil {
 		return "", fmt.Errorf("ending a node's credential: %w", err)
 	}
 	if _, err := tx.ExecContext(ctx, "insert into node(hash, org, id, key, linkedby, created) values(?, ?, ?, ?, ?, ?)",
@@ -134,10 +136,18 @@ func (t *Tokens) MintNode(ctx context.Context, org, id, key, linkedBy string) (c
 func (t *Tokens) IdentifyNode(ctx context.Context, credential string) (NodeID, bool, error) {
 	hash := hashOf(credential)
 	var n NodeID
-	ok, err := t.find(ctx, hash, "select hash, org, id, key, linkedby, revoked from node where hash = ?",
-		&n.Org, &n.ID, &n.Key, &n.LinkedBy, &n.Revoked)
+	var replaces bool
+	ok, err := t.find(ctx, hash, `select hash, org, id, key, linkedby, revoked,
+		exists(select 1 from node older where older.org = node.org and older.id = node.id and older.rowid < node.rowid and not older.revoked)
+		from node where hash = ?`, &n.Org, &n.ID, &n.Key, &n.LinkedBy, &n.Revoked, &replaces)
 	if !ok {
 		return NodeID{}, false, err
+	}
+	if replaces && !n.Revoked {
+		if _, err := t.db.ExecContext(ctx, `delete from node where org = ? and id = ? and not revoked
+			and rowid < (select rowid from node where hash = ?)`, n.Org, n.ID, hash); err != nil {
+			return NodeID{}, false, fmt.Errorf("ending the credentials before: %w", err)
+		}
 	}
 	return n, true, nil
 }

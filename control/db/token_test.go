@@ -55,8 +55,9 @@ func TestNodeCredential(t *testing.T) {
 	is("no token", "", unknown)
 
 	second := mint("acme", "evo", keyOne)
-	is("linked again, the first", first, unknown)
+	is("linked again, and the answer was lost", first, evo)
 	is("linked again, the second", second, evo)
+	is("linked again, the first once the second was used", first, unknown)
 
 	for range 2 { // twice is once
 		if err := tokens.RevokeNode(ctx, "acme", "evo"); err != nil {
