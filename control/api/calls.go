@@ -153,7 +153,10 @@ func (c *Client) put(ctx context.Context, u Upload, r io.Reader) error {
 		return &transportError{call, withoutURL(err)}
 	}
 	defer resp.Body.Close()
-	return readAnswer(call, resp, nil)
+	if resp.StatusCode/100 == 2 {
+		return nil // in whatever words: whether it came the registration says, which is asked again
+	}
+	return readAnswer(call, resp, nil, maxAnswer)
 }
 
 // Artifact answers a stored artifact's bytes, uncompressed. The caller closes

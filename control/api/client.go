@@ -132,6 +132,11 @@ func Retryable(err error) (bool, time.Duration) {
 // call sends in (nil: no body) as canonical JSON and reads the answer into out
 // (nil: discarded).
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	return c.callFor(ctx, method, path, query, in, out, maxAnswer)
+}
+
+// callFor is call of which the answer has at most so many bytes.
+func (c *Client) callFor(ctx context.Context, method, path string, query url.Values, in, out any, most int64) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -156,7 +161,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		return err
 	}
 	defer resp.Body.Close()
-	return readAnswer(method+" "+path, resp, out)
+	return readAnswer(method+" "+path, resp, out, most)
 }
 
 // open reads the bytes at path from offset on. The caller closes them; they are as
@@ -191,7 +196,7 @@ func (c *Client) open(ctx context.Context, path string, offset int64) (io.ReadCl
 		if resp.StatusCode/100 == 2 {
 			return nil, fmt.Errorf("%s: answered %d, and %d was due", call, resp.StatusCode, want)
 		}
-		return nil, readAnswer(call, resp, nil)
+		return nil, readAnswer(call, resp, nil, maxAnswer)
 	}
 	return &body{resp.Body, cancel}, nil
 }
@@ -215,7 +220,7 @@ func (c *Client) stream(ctx context.Context, method, path string, size int64, r 
 		return err
 	}
 	defer resp.Body.Close()
-	return readAnswer(method+" "+path, resp, nil)
+	return readAnswer(method+" "+path, resp, nil, maxAnswer)
 }
 
 // request makes one authenticated request.
@@ -263,19 +268,28 @@ func withoutURL(err error) error {
 	return err
 }
 
-// readAnswer turns a refusal into a Problem and decodes anything else into out.
-func readAnswer(call string, resp *http.Response, out any) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+// readAnswer turns a refusal into a Problem and decodes anything else into out. An
+// answer of more than most bytes is an error, and is not read further.
+func readAnswer(call string, resp *http.Response, out any, most int64) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
 		return &transportError{call, fmt.Errorf("reading the answer: %w", err)}
 	}
-	if len(body) > maxAnswer {
-		return fmt.Errorf("%s: the answer is over %d bytes", call, maxAnswer)
+	if int64(len(body)) > most {
+		return fmt.Errorf("%s: the answer is over %d bytes", call, most)
 	}
 	if resp.StatusCode/100 != 2 {
 		return problemOf(call, resp, body)
 	}
-	if out == nil || resp.StatusCode == http.StatusNoContent {
+	// A proxy's page with 200 acknowledges nothing, and its 204 is no object.
+	if empty := resp.StatusCode == http.StatusNoContent; empty != (out == nil) {
+		switch out.(type) {
+		case *Claimed, *Offered: // of which there may be none
+			return nil
+		}
+		return fmt.Errorf("%s: answered %d, which is not this call's: is HANZO_API a control plane?", call, resp.StatusCode)
+	}
+	if out == nil {
 		return nil
 	}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
