@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -289,6 +290,10 @@ func TestTreesOfANode(t *testing.T) {
 		status, header, body := m.raw("GET", at, nil, "Range", tt.ranges)
 		if status != tt.status || tt.size >= 0 && len(body) > tt.size {
 			t.Errorf("Range %.40s: %d with %d bytes, want %d", tt.ranges, status, len(body), tt.status)
+		}
+		var p api.Problem
+		if status == 416 && (header.Get("Content-Type") != "application/problem+json" || json.Unmarshal(body, &p) != nil || p.Code != api.RangeInvalid || p.Status != 416) {
+			t.Errorf("Range %.40s: %s %q is no problem document", tt.ranges, header.Get("Content-Type"), body)
 		}
 		if status == 206 && header.Get("ETag") != `"`+sha+`"` {
 			t.Errorf("Range %.40s: ETag %s", tt.ranges, header.Get("ETag"))

@@ -217,6 +217,9 @@ type Claimed struct {
 	Stop  []Stop              `json:"stop"`
 }
 
+// MaxStarts is the most envelopes in one answer to a claim; the next one has the rest.
+const MaxStarts = 64
+
 // Offered is a [Claimed] as a node reads it: the envelopes, each as it was sent.
 type Offered struct {
 	Start []canon.Raw `json:"start"`

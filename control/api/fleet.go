@@ -54,11 +54,13 @@ func (c *Client) Claim(ctx context.Context, id string, in Claim) (Claimed, error
 
 // Offers is Claim with the envelopes unread: one that is not of its form is that
 // activity's failure, and keeps its node neither from the others nor from the stops.
+// An answer of more than 1 MiB, which is far more than [MaxStarts] envelopes and a
+// thousand stops take, is an error: what asks all day must not be made to hold more.
 func (c *Client) Offers(ctx context.Context, id string, in Claim) (Offered, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second+grace)
 	defer cancel()
 	var out Offered
-	err := c.call(ctx, http.MethodPost, worker(id)+"/claim", nil, in, &out)
+	err := c.callFor(ctx, http.MethodPost, worker(id)+"/claim", nil, in, &out, 1<<20)
 	return out, err
 }
 

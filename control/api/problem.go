@@ -39,6 +39,8 @@ const (
 	RunCompleted  Code = "run_completed"  // an event after RUN_COMPLETED
 	GateDisagrees Code = "gate_disagrees" // the server's verdict differs from the event's
 
+	RangeInvalid Code = "range_invalid" // a range of bytes that the file does not have
+
 	TooLarge Code = "too_large" // the body or the batch is over the route's limit: send less at once
 
 	PurposeRefused    Code = "purpose_refused"    // the purpose disagrees with its dataset, its parents or its role
@@ -92,6 +94,8 @@ var statuses = map[Code]int{
 	StepDiverged:  http.StatusConflict,
 	RunCompleted:  http.StatusConflict,
 	GateDisagrees: http.StatusConflict,
+
+	RangeInvalid: http.StatusRequestedRangeNotSatisfiable,
 
 	TooLarge: http.StatusRequestEntityTooLarge,
 

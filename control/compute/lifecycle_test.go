@@ -1,10 +1,15 @@
 package compute_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -506,6 +511,48 @@ func TestConcurrency(t *testing.T) {
 	}
 	n.refresh(facts([]string{}, generous(`"train.fit"`, 2)))
 	n.idle() // it cannot run the kind any more
+}
+
+// TestManyStarts: an answer has no more than some envelopes; the next claim has the
+// rest, and not those that it names.
+func TestManyStarts(t *testing.T) {
+	w := newWorld(t)
+	alice := w.person("acme", "alice", true)
+	n := w.link(alice, "evo", api.MaxStarts+2)
+	n.online(alice)
+	for range api.MaxStarts + 1 {
+		alice.enqueue("evo")
+		w.pass(time.Second) // the requester's pace
+	}
+	first := n.claim()
+	if len(first.Start) != api.MaxStarts {
+		t.Fatalf("the first answer has %d envelopes", len(first.Start))
+	}
+	var names []string
+	for _, e := range first.Start {
+		names = append(names, e.Activity)
+	}
+	if second := n.claim(running(activity.Requested, names...)...); len(second.Start) != 1 || slices.Contains(names, second.Start[0].Activity) {
+		t.Errorf("the second answer is %+v", second)
+	}
+}
+
+// TestLongAnswer: whatever answers a claim at length is cut off.
+func TestLongAnswer(t *testing.T) {
+	flood := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"start":[],"stop":[]`)
+		for blank := bytes.Repeat([]byte(" "), 64<<10); ; {
+			if _, err := w.Write(blank); err != nil {
+				return
+			}
+		}
+	}))
+	defer flood.Close()
+	c := &api.Client{Base: flood.URL, Token: func() (string, error) { return "t", nil }}
+	if _, err := c.Offers(t.Context(), "evo", api.Claim{Wait: 1}); err == nil || !strings.Contains(err.Error(), "over 1048576 bytes") {
+		t.Errorf("Offers = %v", err)
+	}
 }
 
 // TestOnce has many nodes run many activities, with claims cut off, answers dropped

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -146,8 +147,38 @@ func (p *Plane) serveBlob(w http.ResponseWriter, r *http.Request) {
 	h.Set("ETag", strconv.Quote(sha))
 	h.Set("Cache-Control", "private, immutable, max-age=31536000")
 	h.Set("X-Content-Type-Options", "nosniff")
-	http.ServeContent(w, r, "", time.Time{}, f)
+	http.ServeContent(&ranged{ResponseWriter: w}, r, "", time.Time{}, f)
 }
+
+// ranged makes what net/http says of a range that there is not the problem document
+// that every refusal here is.
+type ranged struct {
+	http.ResponseWriter
+	refused bool
+}
+
+func (w *ranged) WriteHeader(status int) {
+	if status != http.StatusRequestedRangeNotSatisfiable {
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	w.refused = true
+	h := w.Header()
+	for _, name := range []string{"ETag", "Cache-Control", "Content-Length"} {
+		h.Del(name) // they are the file's
+	}
+	api.Refuse(api.RangeInvalid, "the file has no such range; Content-Range says how long it is").Write(w.ResponseWriter)
+}
+
+func (w *ranged) Write(b []byte) (int, error) {
+	if w.refused {
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// ReadFrom lets a file go to the socket without a copy in between.
+func (w *ranged) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, r) }
 
 // fileOf is the index of a file with these bytes, -1 when there is none.
 func fileOf(t api.Tree, sha string) int {

@@ -248,6 +248,9 @@ func (f *Fleet) start(n *node, c *claim, admits Admits) []activity.Envelope {
 	now := f.now()
 	var out []activity.Envelope
 	for _, l := range waiting {
+		if len(out) == api.MaxStarts {
+			break
+		}
 		if now.Before(l.due) && admits(n.facts, l.Envelope, running) {
 			out = append(out, l.Envelope)
 			running++
