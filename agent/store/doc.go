@@ -14,16 +14,16 @@
 //
 // A tree is pulled only if it fits: all trees together stay within the owner's
 // caps.disk, and a tenth of the file system stays free, of which is also subtracted
-// what running work was promised. The question is put before the first byte of a file is asked for.
-// Where room is needed, trees that no activity has pinned are removed, the least
-// recently used first. The last use is the time of the tree's folder.
+// what running work was promised. The question is put before the first byte of a file
+// is asked for. Where room is needed, trees that no activity has pinned are removed, the
+// least recently used first. The last use is the time of the tree's folder.
 //
 // # Faults
 //
 // A connection that breaks or is silent is made again, from the byte where it broke,
 // with growing waits, until the context ends. Bytes that are not the ones that were
-// asked for are final (integrity), as are a source's refusal and a disk that fails or is read-only (pull), and no
-// room (capacity).
+// asked for are final (integrity), as are a source's refusal and a disk that fails or
+// is read-only (pull), and no room (capacity).
 //
 // One process uses a folder at a time, which systemd sees to. The Source is not
 // trusted; the folder is.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/policy"
+	"github.com/hanzoai/link/spool/canon"
 )
 
 const (
@@ -47,7 +48,7 @@ type pull struct {
 //
 // The error wraps an [*Error], or is the one of ctx.
 func (s *Store) Pull(ctx context.Context, src Source, hash string, limit, held int64, progress func(done, total int64)) error {
-	if !isHash(hash) {
+	if !canon.SHA256(hash).Valid() {
 		return fail(activity.Integrity, "%.80q is not the name of a tree: 64 lower-case hex digits", hash)
 	}
 	if progress == nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/policy"
+	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable"
 )
 
@@ -92,7 +93,7 @@ func open(dir string, fsys durable.FS) (*Store, error) {
 		return nil, fmt.Errorf("opening the store: %w", err)
 	}
 	for _, entry := range trees {
-		if !entry.IsDir() || !isHash(entry.Name()) {
+		if !entry.IsDir() || !canon.SHA256(entry.Name()).Valid() {
 			continue // nobody's but who put it there
 		}
 		if s.size[entry.Name()], err = weigh(s.tree(entry.Name())); err != nil {
@@ -120,19 +121,6 @@ func weigh(dir string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// isHash reports whether a name is that of a tree.
-func isHash(name string) bool {
-	if len(name) != 64 {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f') {
-			return false
-		}
-	}
-	return true
-}
-
 // Has reports whether a tree is here, whole.
 func (s *Store) Has(hash string) bool {
 	s.mu.Lock()
@@ -141,13 +129,7 @@ func (s *Store) Has(hash string) bool {
 	return here
 }
 
-// Used is how many bytes the trees have together, with those that are on their way.
-func (s *Store) Used() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used()
-}
-
+// used is how many bytes the trees have together, with those that are on their way.
 func (s *Store) used() (bytes int64) {
 	for _, n := range s.size {
 		bytes += n
@@ -171,10 +153,6 @@ func (s *Store) Pin(hash string) {
 func (s *Store) Unpin(hash string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unpin(hash)
-}
-
-func (s *Store) unpin(hash string) {
 	if s.pins[hash]--; s.pins[hash] > 0 {
 		return
 	}
@@ -189,22 +167,6 @@ func (s *Store) unpin(hash string) {
 func (s *Store) touch(hash string) {
 	now := time.Now()
 	os.Chtimes(s.tree(hash), now, now)
-}
-
-// Evict removes trees that nobody has pinned, the least recently used first, until
-// all together are within limit or only pinned ones are left.
-func (s *Store) Evict(limit int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, hash := range s.idle() {
-		if s.used() <= limit {
-			break
-		}
-		if err := s.evict(hash); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // idle lists the trees that may be evicted, the least recently used first.

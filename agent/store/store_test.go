@@ -226,8 +226,8 @@ func TestPull(t *testing.T) {
 	}
 	holds(t, s, src)
 	clean(t, s)
-	if s.Used() != src.total() {
-		t.Errorf("Used = %d, want %d", s.Used(), src.total())
+	if s.used() != src.total() {
+		t.Errorf("%d bytes are here, want %d", s.used(), src.total())
 	}
 	// A tree that is here is not asked for, in this life and the next.
 	for _, s := range []*Store{s, newStore(t, dir, durable.OS)} {
@@ -235,8 +235,8 @@ func TestPull(t *testing.T) {
 			t.Error(err)
 		}
 		holds(t, s, src)
-		if s.Used() != src.total() {
-			t.Errorf("Used = %d, want %d", s.Used(), src.total())
+		if s.used() != src.total() {
+			t.Errorf("%d bytes are here, want %d", s.used(), src.total())
 		}
 	}
 	if src.trees != 1 || src.opens != 3 {
@@ -365,8 +365,8 @@ func TestWrong(t *testing.T) {
 			if codeOf(err) != tt.code {
 				t.Errorf("Pull = %v of code %q, want %q", err, codeOf(err), tt.code)
 			}
-			if s.Has(hash) || s.Used() != 0 {
-				t.Errorf("it is here, with %d bytes", s.Used())
+			if s.Has(hash) || s.used() != 0 {
+				t.Errorf("it is here, with %d bytes", s.used())
 			}
 			clean(t, s)
 			if entries, _ := os.ReadDir(s.tree("")); len(entries) != 0 {
@@ -465,20 +465,24 @@ func TestEvict(t *testing.T) {
 		t.Errorf("the evicted one: %v", err)
 	}
 	clean(t, s)
-	if err := s.Evict(0); err != nil {
-		t.Fatal(err)
+	crowd := func(name string, limit int64) {
+		t.Helper()
+		src := tree(name, 1000)
+		if err := s.Pull(t.Context(), src, src.hash(), limit, 0, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got := here(s); got != "a" {
-		t.Errorf("after evicting all, %q are here, want a, which is pinned", got)
+	if crowd("f", 2*size); here(s) != "a" {
+		t.Errorf("where only two have room, %q are here, want a, which is pinned", here(s))
 	}
 	s.Pin(trees[0].hash())
 	s.Unpin(trees[0].hash())
-	if s.Evict(0); here(s) != "a" {
+	if crowd("g", 2*size); here(s) != "a" {
 		t.Errorf("a tree pinned twice and unpinned once was evicted")
 	}
 	s.Unpin(trees[0].hash())
-	if s.Evict(0); here(s) != "" || s.Used() != 0 {
-		t.Errorf("%q with %d bytes are here, want nothing", here(s), s.Used())
+	if crowd("h", size); here(s) != "" || s.used() != size {
+		t.Errorf("%q of %d bytes are here, want the one that came last", here(s), s.used())
 	}
 }
 
@@ -616,8 +620,8 @@ func TestEveryFault(t *testing.T) {
 			if codeOf(err) != f.code || !strings.Contains(fmt.Sprint(err), f.want) || !errors.Is(err, f.Err) {
 				t.Errorf("Pull = %v, want %s and %q", err, f.code, f.want)
 			}
-			if s.Has(src.hash()) || s.Used() != 0 {
-				t.Errorf("it is here, with %d bytes", s.Used())
+			if s.Has(src.hash()) || s.used() != 0 {
+				t.Errorf("it is here, with %d bytes", s.used())
 			}
 			clean(t, s)
 			if err := s.pullAll(t.Context(), src); err != nil {

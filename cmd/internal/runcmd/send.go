@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -116,8 +115,6 @@ func readInput(path string) ([]byte, error) {
 	return src, nil
 }
 
-var treeName = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
 // send puts the hash of its tree in the place of each folder that an input of
 // train.fit names, and sends what of it the control plane does not have. What is
 // wrong with the rest of the input is found before anything is sent.
@@ -130,7 +127,7 @@ func send(ctx context.Context, progress *term.Progress, client *api.Client, src 
 	stand := strings.Repeat("0", 64)
 	for i, m := range members {
 		var value string
-		if m.Name != "stage" && m.Name != "base" || canon.Unmarshal(m.Value, &value) != nil || treeName.MatchString(value) {
+		if m.Name != "stage" && m.Name != "base" || canon.Unmarshal(m.Value, &value) != nil || canon.SHA256(value).Valid() {
 			continue
 		}
 		if !filepath.IsAbs(value) {
