@@ -56,7 +56,7 @@ sandbox: sandbox/stage
 launcher: launcher/ipc policy sandbox
 systemd: spool/durable
 
-agent/facts: control/api sandbox
+agent/facts: control/api
 agent/store: activity policy spool/durable
 agent: agent/store policy launcher/ipc spool/upload
 

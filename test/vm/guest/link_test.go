@@ -36,9 +36,6 @@ const (
 	data  = "/root/cloud" // the control plane's folder
 )
 
-// emulated is how many times as long as an owner's host this one may take.
-const emulated = 10
-
 // A linked machine and the control plane beside it. The parts of TestLink share one.
 type linked struct {
 	*testing.T
