@@ -16,7 +16,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -27,12 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where an installed host has what.
+// Files in Lib.
 const (
-	Lib   = "/usr/local/lib/hanzo/link" // the binaries and their manifest
-	State = "/var/lib/hanzo/link"       // what the tmpfiles make
-	Etc   = "/etc/hanzo/link"           // the owner's policy, which is not installed here
-
 	manifest = "manifest.json"
 	// started holds the sums of what was there when the services were last started,
 	// less what was written since: what differs from it has yet to be reloaded or
@@ -62,20 +57,6 @@ var binaries = []binary{
 // module is the Go module that every binary is of.
 const module = "github.com/hanzoai/link"
 
-// What a [Step] did.
-const (
-	Wrote   = "wrote"
-	Removed = "removed"
-	Ran     = "ran"
-	Current = "current" // left alone
-)
-
-// A Step is one thing that was done, or found to be done already.
-type Step struct {
-	Did  string // Wrote, Removed, Ran or Current
-	What string // a path of the host, a command, a user
-}
-
 // A Host is a machine that hanzo link is installed on, or taken from.
 //
 // Everything is done by root, on a host that systemd runs. Each step looks at what is
@@ -98,21 +79,6 @@ type Host struct {
 	// Build is that of the program that installs. Its binaries must be of the same
 	// one; nil asks only that they are alike.
 	Build *debug.BuildInfo
-}
-
-// Command runs a command of the host. Its error has the last line that it wrote.
-func Command(ctx context.Context, name string, args ...string) error {
-	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
-		return fmt.Errorf("%s: %w: %s", strings.Join(append([]string{name}, args...), " "), err, lines[len(lines)-1])
-	}
-	return nil
 }
 
 // Check says why the binaries of a folder cannot be installed on this host: one is
@@ -202,13 +168,7 @@ func (h Host) Place(ctx context.Context, dir string) (steps []Step, err error) {
 			}
 		}
 	}
-	run := func(name string, args ...string) error {
-		if err := h.run(ctx, name, args...); err != nil {
-			return err
-		}
-		did(Ran, strings.Join(append([]string{name}, args...), " "))
-		return nil
-	}
+	run := h.telling(ctx, &steps)
 	if h.users() {
 		did(Current, "users hanzo-link and hanzo-work")
 	} else if err := run("systemd-sysusers", filepath.Join(SysusersDir, "hanzo-link.conf")); err != nil {
@@ -237,13 +197,7 @@ func (h Host) Place(ctx context.Context, dir string) (steps []Step, err error) {
 // them: again, where what they run is not what was last started. Restarting either
 // service ends the work that runs.
 func (h Host) Start(ctx context.Context) (steps []Step, err error) {
-	run := func(args ...string) error {
-		if err := h.run(ctx, "systemctl", args...); err != nil {
-			return err
-		}
-		steps = append(steps, Step{Ran, "systemctl " + strings.Join(args, " ")})
-		return nil
-	}
+	run := h.telling(ctx, &steps)
 	now, err := h.sums()
 	if err != nil {
 		return nil, err
@@ -253,27 +207,27 @@ func (h Host) Start(ctx context.Context) (steps []Step, err error) {
 		return slices.ContainsFunc(names, func(name string) bool { return now[name] != was[name] })
 	}
 	if changed(Units...) {
-		if err := run("daemon-reload"); err != nil {
+		if err := run("systemctl", "daemon-reload"); err != nil {
 			return steps, err
 		}
 	}
 	if h.enabled() {
 		steps = append(steps, Step{Current, socketUnit + " and " + agentUnit + " are enabled"})
-	} else if err := run("enable", "--quiet", socketUnit, agentUnit); err != nil {
+	} else if err := run("systemctl", "enable", "--quiet", socketUnit, agentUnit); err != nil {
 		return steps, err
 	}
 	switch {
 	case changed(socketUnit, launcherUnit, "hanzo-launcher", "hanzo-stage"):
 		// Apart from the start: a socket is not started while its service runs.
-		if err := run("stop", agentUnit, launcherUnit, socketUnit); err != nil {
+		if err := run("systemctl", "stop", agentUnit, launcherUnit, socketUnit); err != nil {
 			return steps, err
 		}
 	case changed(agentUnit, "hanzo-link"):
-		if err := run("stop", agentUnit); err != nil {
+		if err := run("systemctl", "stop", agentUnit); err != nil {
 			return steps, err
 		}
 	}
-	if err := run("start", socketUnit, agentUnit); err != nil {
+	if err := run("systemctl", "start", socketUnit, agentUnit); err != nil {
 		return steps, err
 	}
 	return steps, h.remember(now)
@@ -282,13 +236,7 @@ func (h Host) Start(ctx context.Context) (steps []Step, err error) {
 // Stop ends the services, waits until they have (the agent, until its work has), and
 // keeps them from starting at boot. A host that has none is left alone.
 func (h Host) Stop(ctx context.Context) (steps []Step, err error) {
-	run := func(args ...string) error {
-		if err := h.run(ctx, "systemctl", args...); err != nil {
-			return err
-		}
-		steps = append(steps, Step{Ran, "systemctl " + strings.Join(args, " ")})
-		return nil
-	}
+	run := h.telling(ctx, &steps)
 	var installed, there []string
 	for _, unit := range []string{agentUnit, launcherUnit, socketUnit, "hanzo-link-modules.service"} {
 		on := exists(h.path(filepath.Join(UnitDir, unit)))
@@ -305,11 +253,11 @@ func (h Host) Stop(ctx context.Context) (steps []Step, err error) {
 	}
 	// In one call, in which systemd stops the agent before the launcher, and so lets it
 	// end its work in order.
-	if err := run(append([]string{"stop"}, there...)...); err != nil {
+	if err := run("systemctl", append([]string{"stop"}, there...)...); err != nil {
 		return steps, err
 	}
 	if len(installed) > 0 {
-		if err := run(append([]string{"disable", "--quiet"}, installed...)...); err != nil {
+		if err := run("systemctl", append([]string{"disable", "--quiet"}, installed...)...); err != nil {
 			return steps, err
 		}
 	}
@@ -340,10 +288,9 @@ func (h Host) Remove(ctx context.Context) (steps []Step, err error) {
 	if !exists(h.path(Lib)) {
 		return steps, nil
 	}
-	if err := h.run(ctx, "systemctl", "daemon-reload"); err != nil {
+	if err := h.telling(ctx, &steps)("systemctl", "daemon-reload"); err != nil {
 		return steps, err
 	}
-	did(Ran, "systemctl daemon-reload")
 	if err := os.RemoveAll(h.path(Lib)); err != nil {
 		return steps, err
 	}
@@ -361,6 +308,17 @@ func (h Host) run(ctx context.Context, name string, args ...string) error {
 		return Command(ctx, name, args...)
 	}
 	return h.Run(ctx, name, args...)
+}
+
+// telling is run that adds what it ran to steps.
+func (h Host) telling(ctx context.Context, steps *[]Step) func(name string, args ...string) error {
+	return func(name string, args ...string) error {
+		if err := h.run(ctx, name, args...); err != nil {
+			return err
+		}
+		*steps = append(*steps, Step{Ran, line(name, args)})
+		return nil
+	}
 }
 
 // release is the binaries of a folder, all of which can be installed.

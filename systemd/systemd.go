@@ -15,10 +15,24 @@
 // suit; what an older one does not know it logs and leaves aside.
 package systemd
 
-import "embed"
+import (
+	"bytes"
+	"context"
+	"embed"
+	"fmt"
+	"os/exec"
+	"strings"
+)
 
-// The folders that the files belong in. A unit of the owner's own goes before
-// them, in /etc/systemd/system.
+// Where an installed host has what.
+const (
+	Lib   = "/usr/local/lib/hanzo/link" // the binaries and their manifest
+	State = "/var/lib/hanzo/link"       // what the tmpfiles make
+	Etc   = "/etc/hanzo/link"           // the owner's policy, which is not installed here
+)
+
+// The folders that the files belong in. A unit is replaced when hanzo link is run
+// again; what an owner changes belongs in a drop-in, UNIT.d/NAME.conf beside it.
 const (
 	UnitDir     = "/etc/systemd/system"
 	SysusersDir = "/etc/sysusers.d"
@@ -43,3 +57,36 @@ const (
 //
 //go:embed *.socket *.service *.sysusers *.tmpfiles
 var Files embed.FS
+
+// What a [Step] did.
+const (
+	Wrote   = "wrote"
+	Removed = "removed"
+	Ran     = "ran"
+	Current = "current" // left alone
+)
+
+// A Step is one thing that was done, or found to be done already.
+type Step struct {
+	Did  string // Wrote, Removed, Ran or Current
+	What string // a path of the host, a command, a user
+}
+
+// Command runs a command of this host. Its error has the last line that it wrote.
+func Command(ctx context.Context, name string, args ...string) error {
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		return fmt.Errorf("%s: %w: %s", line(name, args), err, lines[len(lines)-1])
+	}
+	return nil
+}
+
+func line(name string, args []string) string {
+	return strings.Join(append([]string{name}, args...), " ")
+}
