@@ -27,6 +27,3 @@ func readPolicy(path string) reading {
 	sum := sha256.Sum256(src)
 	return reading{policy: p, src: src, sum: hex.EncodeToString(sum[:])}
 }
-
-// hostFree measures this host, and the file system of the store.
-func hostFree(store string) (policy.Free, error) { return policy.HostFree(store) }

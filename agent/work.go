@@ -198,7 +198,7 @@ func (a *agent) judge(w *work) error {
 	if err := own.policy.Admit(w.ask, held); err != nil {
 		return err
 	}
-	free, err := hostFree(a.Store)
+	free, err := policy.HostFree(a.Store)
 	if err != nil {
 		return refusal{activity.StartFailed, err}
 	}

@@ -71,7 +71,7 @@ func Open(dir string) (*Store, error) { return open(dir, durable.OS) }
 
 func open(dir string, fsys durable.FS) (*Store, error) {
 	s := &Store{
-		dir: dir, fs: fsys, disk: durable.On(fsys), space: space, stall: time.Minute, sleep: sleep,
+		dir: dir, fs: fsys, disk: durable.On(fsys), space: policy.HostFree, stall: time.Minute, sleep: sleep,
 		size: make(map[string]int64), pins: make(map[string]int), pulls: make(map[string]*pull),
 	}
 	for _, sub := range []string{"trees", "tmp"} {
