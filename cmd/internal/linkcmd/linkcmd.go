@@ -16,7 +16,7 @@
 //
 // Each step looks at what is there. A command that was killed is mended by running it
 // again, or by running the other one; there is no other repair. Two at once exclude
-// each other by a lock on the state directory.
+// each other by a lock that is root's.
 //
 // # Who is trusted
 //

@@ -127,7 +127,7 @@ func (s system) link(ctx context.Context, out io.Writer) error {
 	if err := durable.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(s.dir)
+	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
@@ -278,9 +278,18 @@ func give(path string, from, uid, gid int) error {
 	return os.Lchown(path, uid, gid)
 }
 
+// lockFile is locked while a link or an unlink is at work. Only root can open it:
+// whoever can open what is locked can keep the lock, and so keep the owner from
+// unlinking, and in the state directory that is the agent.
+const lockFile = "/run/hanzo-link.lock"
+
 // lock keeps a second link or unlink out while one is at work.
-func lock(dir string) (unlock func(), err error) {
-	f, err := os.Open(dir)
+func (s system) lock() (unlock func(), err error) {
+	path := s.path(lockFile)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +298,7 @@ func lock(dir string) (unlock func(), err error) {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.New("another hanzo link or hanzo unlink is at work: wait for it, and run this again")
 		}
-		return nil, &os.PathError{Op: "lock", Path: dir, Err: err}
+		return nil, &os.PathError{Op: "lock", Path: path, Err: err}
 	}
 	return func() { f.Close() }, nil
 }
@@ -318,7 +327,7 @@ func (s system) unlink(ctx context.Context, out io.Writer) error {
 	if err := durable.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(s.dir)
+	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}

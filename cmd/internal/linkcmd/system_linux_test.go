@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hanzoai/link/agent"
 	"github.com/hanzoai/link/cmd/internal/logincmd"
 	"github.com/hanzoai/link/cmd/internal/offer"
@@ -277,11 +279,11 @@ func (h *host) unlinks() string {
 	return out.String()
 }
 
-// files are the paths of all files below the root.
+// files are the paths of all files below the root, but the lock.
 func (h *host) files() (all []string) {
 	h.Helper()
 	err := filepath.WalkDir(h.Root, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
+		if err == nil && !e.IsDir() && path != h.path(lockFile) { // which the next boot removes
 			all = append(all, strings.TrimPrefix(path, h.Root))
 		}
 		return err
@@ -739,7 +741,7 @@ func TestUnlinkReadsNoFileOfAnothers(t *testing.T) {
 func TestOneAtATime(t *testing.T) {
 	h := newHost(t, newCloud(t))
 	h.links()
-	unlock, err := lock(h.dir)
+	unlock, err := h.lock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -753,6 +755,25 @@ func TestOneAtATime(t *testing.T) {
 	}
 	unlock()
 	h.unlinks()
+}
+
+// TestLockedByAgent: the state directory is one that the agent can open, and so lock.
+// That keeps nobody from unlinking.
+func TestLockedByAgent(t *testing.T) {
+	h := newHost(t, newCloud(t))
+	h.links()
+	dir, err := os.Open(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	h.unlinks()
+	if info, err := os.Stat(h.path(lockFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("what is locked instead: %v, %v; others can open it", info, err)
+	}
 }
 
 func await(t *testing.T, what string, is func() bool) {
