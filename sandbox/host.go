@@ -141,7 +141,7 @@ func (h *Host) Sweep() error {
 	names, readErr := h.run.Readdirnames(-1)
 	errs = append(errs, err, readErr)
 	for _, name := range names {
-		errs = append(errs, removeTree(int(h.run.Fd()), name))
+		errs = append(errs, removeTree(context.Background(), int(h.run.Fd()), name))
 	}
 	return errors.Join(errs...)
 }

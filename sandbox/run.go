@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,5 +65,5 @@ func (r *runDir) rename(id string) error {
 // remove removes the directory with all in it.
 func (r *runDir) remove() error {
 	r.dir.Close()
-	return removeTree(int(r.in.Fd()), r.name)
+	return removeTree(context.Background(), int(r.in.Fd()), r.name)
 }

@@ -16,12 +16,26 @@ import (
 
 // A workload can make its run directory as unpleasant as the file system allows:
 // links out of it, pipes, a million files, directories nested far beyond what a path
-// can name. Nothing here follows a link, builds a path or recurses.
+// can name. Nothing here follows a link, leaves the file system, builds a path or, in
+// removing, recurses.
+
+// Empty removes everything in dir, which stays, in the way in which run directories
+// are removed: whatever a workload has left there, of any depth, without following a
+// link and without leaving the file system. It goes on until dir is empty, an error
+// stands in the way, or ctx ends; called again it continues.
+func Empty(ctx context.Context, dir *os.File) error {
+	return empty(ctx, dir, func(name string) error { return removeTree(ctx, int(dir.Fd()), name) })
+}
+
+// Usage is the bytes on disk of what is in dir, as they are counted against a limit of
+// disk. A tree of more directories or files than are counted is an error, with what
+// was counted so far.
+func Usage(ctx context.Context, dir *os.File) (int64, error) { return usage(ctx, dir) }
 
 // removeTree removes name in the directory parent, whatever it is. A directory found
 // in a directory is moved up to the top of the tree before it is emptied, so that two
 // descriptors are enough for any depth.
-func removeTree(parent int, name string) error {
+func removeTree(ctx context.Context, parent int, name string) error {
 	isDir, err := unlink(parent, name)
 	if err != nil || !isDir {
 		return err
@@ -47,13 +61,13 @@ func removeTree(parent int, name string) error {
 			}
 		}
 	}
-	err = empty(top, func(name string) error {
+	err = empty(ctx, top, func(name string) error {
 		dir, err := openDir(int(top.Fd()), name)
 		if err != nil {
 			return err
 		}
 		defer dir.Close()
-		if err := empty(dir, func(name string) error { return lift(dir, name) }); err != nil {
+		if err := empty(ctx, dir, func(name string) error { return lift(dir, name) }); err != nil {
 			return err
 		}
 		return rmdir(int(top.Fd()), name)
@@ -67,7 +81,7 @@ func removeTree(parent int, name string) error {
 // empty unlinks everything in dir and gives each directory to sub, which takes it
 // away. It goes over dir until it finds nothing: what sub moves to dir may or may not
 // be seen in the same pass.
-func empty(dir *os.File, sub func(name string) error) error {
+func empty(ctx context.Context, dir *os.File, sub func(name string) error) error {
 	for {
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return err
@@ -80,6 +94,9 @@ func empty(dir *os.File, sub func(name string) error) error {
 					return err
 				}
 				break
+			}
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			found = true
 			for _, name := range names {
@@ -117,8 +134,12 @@ func rmdir(parent int, name string) error {
 	return nil
 }
 
+// openDir opens a directory to be read, unless another file system is mounted on it.
 func openDir(parent int, name string) (*os.File, error) {
-	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat2(parent, name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
@@ -138,12 +159,12 @@ var errTooMuch = errors.New("more directories or files than are counted")
 
 // usage is the bytes on disk of what is in dir: blocks and not lengths, so that a
 // sparse file counts for what it takes.
-func usage(dir *os.File) (int64, error) {
+func usage(ctx context.Context, dir *os.File) (int64, error) {
 	entries := 0
-	return count(dir, maxDepth, &entries)
+	return count(ctx, dir, maxDepth, &entries)
 }
 
-func count(dir *os.File, depth int, entries *int) (int64, error) {
+func count(ctx context.Context, dir *os.File, depth int, entries *int) (int64, error) {
 	if depth == 0 {
 		return 0, errTooMuch
 	}
@@ -152,6 +173,9 @@ func count(dir *os.File, depth int, entries *int) (int64, error) {
 	}
 	var total int64
 	for {
+		if err := ctx.Err(); err != nil {
+			return total, err
+		}
 		names, _ := dir.Readdirnames(1024)
 		if len(names) == 0 {
 			return total, nil // at the end, or as far as can be read
@@ -172,7 +196,7 @@ func count(dir *os.File, depth int, entries *int) (int64, error) {
 			if err != nil {
 				continue
 			}
-			n, err := count(sub, depth-1, entries)
+			n, err := count(ctx, sub, depth-1, entries)
 			sub.Close()
 			total += n
 			if err != nil {
@@ -197,7 +221,7 @@ func (w *Workload) watchDisk(ctx context.Context) {
 	for {
 		over := overFree(w.run.dir, l.Free)
 		if began := time.Now(); over == "" && l.Disk > 0 && began.After(next) {
-			over = overDisk(append([]*os.File{w.run.dir}, w.counted...), l.Disk)
+			over = overDisk(ctx, append([]*os.File{w.run.dir}, w.counted...), l.Disk)
 			next = time.Now().Add(9 * time.Since(began))
 		}
 		if over != "" {
@@ -226,10 +250,13 @@ func overFree(dir *os.File, limit int64) string {
 }
 
 // overDisk says that dirs hold more than limit, or nothing.
-func overDisk(dirs []*os.File, limit int64) string {
+func overDisk(ctx context.Context, dirs []*os.File, limit int64) string {
 	var total int64
 	for _, d := range dirs {
-		n, err := usage(d)
+		n, err := usage(ctx, d)
+		if ctx.Err() != nil {
+			return ""
+		}
 		total += n
 		if err != nil {
 			return err.Error()
