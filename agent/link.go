@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool/durable"
@@ -71,6 +72,9 @@ func (l Link) check(path string) error {
 		err = fmt.Errorf("id: %.80q is no node's", l.ID)
 	case l.Org == "":
 		err = errors.New("org: missing")
+	case strings.ContainsFunc(l.Org+l.LinkedBy+l.Project+l.Linked+l.API, func(r rune) bool { return !unicode.IsPrint(r) }):
+		// They are printed for root as they are, and the agent can write this file.
+		err = errors.New("org, linkedBy, project, linked: have characters that do not print")
 	default:
 		return nil
 	}
@@ -227,10 +231,14 @@ func Register(ctx context.Context, client *api.Client, dir string, facts api.Wor
 		if stored.Worker.ID != id || stored.Org == "" || stored.Credential == "" {
 			return Link{}, "", fmt.Errorf("%s answered a registration without the node, its org or its credential: is it a control plane?", client.Base)
 		}
-		return Link{
+		l := Link{
 			API: client.Base, Org: stored.Org, ID: id, LinkedBy: stored.Worker.LinkedBy, Project: "default",
 			Linked: time.Now().UTC().Format(time.RFC3339),
-		}, stored.Credential, nil
+		}
+		if err := l.check("the answer of " + client.Base); err != nil {
+			return Link{}, "", err
+		}
+		return l, stored.Credential, nil
 	}
 	return Link{}, "", fmt.Errorf("%w: other machines are linked as %s: an admin of the org removes one, or give this machine another hostname", err, strings.Join(ids, " and "))
 }

@@ -413,6 +413,26 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// TestPlantedLink: what the agent's user writes into link.json is no command to the
+// terminal of root, who prints it.
+func TestPlantedLink(t *testing.T) {
+	for _, field := range []string{"org", "linkedBy", "project", "linked"} {
+		dir := t.TempDir()
+		link := map[string]string{"api": "https://cloud", "org": "acme", "id": "evo", "linkedBy": "acme/alice", "project": "default", "linked": "now"}
+		link[field] += "\x1b[2Jok"
+		src, err := json.Marshal(link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "link.json"), src, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadLink(dir); err == nil || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
 // TestPresence: a machine without a launcher is there, offers nothing and takes
 // nothing.
 func TestPresence(t *testing.T) {

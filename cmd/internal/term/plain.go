@@ -23,3 +23,14 @@ func Plain(s string) string {
 	}
 	return s
 }
+
+// harmless is the text of an error, which may quote a server or a file of another
+// user's: its lines as they are, and nothing that commands a terminal.
+func harmless(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\ufffd"))
+}

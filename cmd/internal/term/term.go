@@ -115,7 +115,7 @@ func (p Program) Main(ctx context.Context, args []string, streams IO) Status {
 				err = errors.New("interrupted")
 			}
 		}
-		fmt.Fprintf(streams.Err, "%s: %v\n", p.Name, err)
+		fmt.Fprintf(streams.Err, "%s: %s\n", p.Name, harmless(err.Error()))
 	}
 	if errors.Is(err, flag.ErrHelp) {
 		return OK

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,20 @@ func TestProgressOffTerminal(t *testing.T) {
 		clock = clock.Add(time.Second)
 	}
 	if got, want := out.String(), "step 0\nstep 60\nstep 120\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestErrorOfOthers: an error may quote a server, and commands no terminal.
+func TestErrorOfOthers(t *testing.T) {
+	p := Program{Name: "hanzo", Commands: []Command{{Name: "ask", Setup: func(*flag.FlagSet) func(context.Context, IO, []string) error {
+		return func(context.Context, IO, []string) error {
+			return errors.New("it says \x1b]0;you\x07\x1b[2Jno\nand \u009b1mmore")
+		}
+	}}}}
+	var out bytes.Buffer
+	p.Main(t.Context(), []string{"ask"}, IO{Out: io.Discard, Err: &out})
+	if got, want := out.String(), "hanzo: it says ]0;you[2Jno\nand 1mmore\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
