@@ -53,6 +53,7 @@ type event struct {
 	pidfd   *os.File
 	ended   *ipc.Ended
 	exit    sandbox.Exit
+	left    int64 // bytes in its spool; -1: nobody waited for them to be counted
 }
 
 // refusal is an error with the code that the agent reports it by.
@@ -122,7 +123,7 @@ func (l *launcher) judge(asked *activity.Envelope) (*job, error) {
 	if err != nil {
 		return nil, refusal{activity.StartFailed, err}
 	}
-	if err := p.Capacity(ask, held, free); err != nil {
+	if err := l.room(p, ask, held, free); err != nil {
 		return nil, err
 	}
 	return &job{
@@ -188,7 +189,11 @@ func (l *launcher) live(j *job, s *session) {
 	}
 	<-w.Done()
 	exit := w.Exit()
-	l.events <- event{job: j, ended: outcome(j.activity, reason, exit), exit: exit}
+	left := l.measure(s.ctx, j.activity)
+	if s.ctx.Err() != nil {
+		left = -1
+	}
+	l.events <- event{job: j, ended: outcome(j.activity, reason, exit), exit: exit, left: left}
 }
 
 // duplicate is a descriptor of our own for a file that is not ours to keep open, or

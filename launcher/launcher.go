@@ -34,14 +34,17 @@
 //
 // The launcher writes nothing down. Whatever an earlier life left running is killed
 // and removed before a connection is answered. A spool directory stays, and keeps
-// its activity from being run a second time.
+// its activity from being run a second time. What is in it stays until the agent says
+// that the record is sent; a removal that a crash cut short is asked for again.
 //
 // # Bounds
 //
 // A connection has one buffer of a packet. Packets, connections, starts and log
 // lines are paced by token buckets, a hundred malformed packets close a connection,
 // and a reply that the agent does not take within two seconds does as well. There
-// are never more than 64 workloads, each of which keeps at most 2 MiB of output.
+// are never more than 64 workloads, each of which keeps at most 2 MiB of output. What
+// ended work has left in its spools counts against caps.disk of the policy, so that a
+// start is refused when it and what is kept come to more.
 package launcher
 
 import (
@@ -129,6 +132,7 @@ const (
 type launcher struct {
 	Config // immutable
 
+	ctx      context.Context // Run's; immutable once the loop runs
 	group    group
 	binaries binaries
 	quiet    *quiet
@@ -140,11 +144,17 @@ type launcher struct {
 	conns    chan *net.UnixConn
 	policies chan reading
 	events   chan event // from jobs, each of which is drained to its end
+	sizes    chan sized
+	removals chan removal
 
 	// The loop's own.
 	told    [32]byte // the sum of the policy that was told of last; zero when it is broken
 	session *session // nil while no agent is connected
 	jobs    []*job   // the oldest first; all are the session's
+
+	kept       map[string]int64 // what ended activities have left in their spools, in bytes
+	complete   bool             // kept has what earlier lives have left
+	forgetting string           // the activity whose spool is being emptied
 }
 
 // reading is one reading of the policy file. Its sum is zero where err is not nil.
@@ -182,6 +192,9 @@ func Run(ctx context.Context, cfg Config) error {
 		conns:    make(chan *net.UnixConn),
 		policies: make(chan reading),
 		events:   make(chan event),
+		sizes:    make(chan sized),
+		removals: make(chan removal),
+		kept:     make(map[string]int64),
 	}
 	// Descriptors are never taken (ipc.Conn), and since Linux 6.16 the kernel does not
 	// even carry them here: the last close of one can wait, as a socket's with
@@ -210,6 +223,9 @@ func (l *launcher) run(parent context.Context) error {
 	defer stop()
 	l.tasks.Go(func() { cancel(l.accept(ctx)) })
 	l.tasks.Go(func() { cancel(l.watch(ctx)) })
+	l.ctx = ctx
+	l.tasks.Go(func() { l.census(ctx) })
+	impatient := time.After(countLimit)
 	defer l.tasks.Wait()
 	defer cancel(nil)
 
@@ -241,13 +257,24 @@ func (l *launcher) run(parent context.Context) error {
 				requests = l.session.requests
 			}
 		}
+		// An agent is answered once its starts are not refused for what is not counted.
+		conns := l.conns
+		if !l.complete && impatient != nil {
+			conns = nil
+		}
 		select {
-		case conn := <-l.conns:
+		case conn := <-conns:
 			l.connect(conn)
 		case r := <-requests:
 			l.request(r)
 		case e := <-l.events:
 			l.report(e)
+		case s := <-l.sizes:
+			l.counted(s)
+		case r := <-l.removals:
+			l.removed(r)
+		case <-impatient:
+			impatient = nil
 		case r := <-l.policies:
 			l.apply(r)
 		case <-recheck.C:
@@ -417,6 +444,8 @@ func (l *launcher) request(r incoming) {
 			return
 		}
 		j.end(r.request.Stop.Reason)
+	case r.request.Forget != nil:
+		l.forgetSpool(r.request.Forget.Activity)
 	default:
 		l.start(r.request.Start)
 	}
@@ -444,6 +473,7 @@ func (l *launcher) report(e event) {
 	switch {
 	case e.err != nil:
 		l.forget(j)
+		l.keep(j)
 		l.refuse(j.activity, e.err)
 	case e.started:
 		j.started, j.pidfd = true, e.pidfd
@@ -451,6 +481,11 @@ func (l *launcher) report(e event) {
 		l.replyStarted(j)
 	default:
 		l.forget(j)
+		if e.left > 0 {
+			l.kept[j.activity] = e.left
+		} else if e.left < 0 {
+			l.keep(j)
+		}
 		l.Log.Info("ended", "activity", j.activity, "state", e.ended.State, "reason", e.ended.Reason, "code", e.ended.Code, "exit", e.ended.Exit)
 		l.replyEnded(e)
 	}
@@ -535,6 +570,7 @@ func (l *launcher) disconnect() {
 			continue
 		}
 		l.forget(e.job)
+		l.keep(e.job)
 		l.Log.Info("killed with its agent", "activity", e.job.activity)
 	}
 	s.close()

@@ -19,6 +19,9 @@
 //	  stop ──────────────────────────────────────▶  SIGTERM, 10 s, SIGKILL to the group
 //	          ◀─────────────────────────────── ended   or refused (lost): no such activity
 //
+//	  forget ────────────────────────────────────▶  what an ended activity left in its spool
+//	          ◀─────────────────────────── forgotten   or refused: it runs, or try again
+//
 //	  anything malformed ────────────────────────▶
 //	          ◀────────────────── refused (schema)     the hundredth closes the connection
 //
@@ -28,7 +31,8 @@
 // ended, in the order in which these things happened; the answers name the
 // activity. A start for an activity that runs already changes nothing and is
 // answered by started again, with descriptors of the same process. A launcher
-// answers one request before it reads the next, so an agent that writes and never
+// answers one request before it reads the next (but for a forget, which may take as
+// long as a workload has made it take, and is answered when it is done), so an agent that writes and never
 // reads fills its own socket; one that leaves an answer unread for a few seconds
 // loses the connection, and with it its work.
 //
@@ -59,6 +63,8 @@ const (
 type Request struct {
 	Start *activity.Envelope `json:"start,omitzero"`
 	Stop  *Stop              `json:"stop,omitzero"`
+
+	Forget *Forget `json:"forget,omitzero"`
 }
 
 // Stop asks for an activity's end. What was asked for first is its reason.
@@ -67,12 +73,27 @@ type Stop struct {
 	Reason   activity.Reason `json:"reason"`
 }
 
+// Forget asks to remove all that an activity left in its spool directory, whatever that
+// is. The empty directory stays, which keeps the activity from being started again.
+// What is there no more is forgotten too. One is removed at a time: another that is
+// asked for meanwhile is refused with code capacity, and to be asked for again.
+type Forget struct {
+	Activity string `json:"activity"`
+}
+
 // A Reply is what the launcher says: exactly one of its fields is set.
 type Reply struct {
 	Ready   *Ready   `json:"ready,omitzero"`
 	Started *Started `json:"started,omitzero"`
 	Ended   *Ended   `json:"ended,omitzero"`
 	Refused *Refused `json:"refused,omitzero"`
+
+	Forgotten *Forgotten `json:"forgotten,omitzero"`
+}
+
+// Forgotten says that nothing is left in an activity's spool directory, for good.
+type Forgotten struct {
+	Activity string `json:"activity"`
 }
 
 // Ready is the first reply on a connection that is the agent's, and comes again
@@ -122,9 +143,15 @@ type Refused struct {
 // check says what of a request's shape canon does not: which of its fields are
 // set, and that its names are names.
 func (r Request) check() error {
+	asked := 0
+	for _, there := range []bool{r.Start != nil, r.Stop != nil, r.Forget != nil} {
+		if there {
+			asked++
+		}
+	}
 	switch {
-	case r.Start != nil && r.Stop != nil:
-		return errors.New("a request holds start or stop, not both")
+	case asked > 1:
+		return errors.New("a request holds one of start, stop and forget, not more")
 	case r.Start != nil:
 		if err := r.Start.Check(); err != nil {
 			return fmt.Errorf("start.%w", err)
@@ -135,6 +162,11 @@ func (r Request) check() error {
 			return fmt.Errorf("stop.activity: %.80q is no activity id", r.Stop.Activity)
 		}
 		return nil
+	case r.Forget != nil:
+		if !activity.ValidID(r.Forget.Activity) {
+			return fmt.Errorf("forget.activity: %.80q is no activity id", r.Forget.Activity)
+		}
+		return nil
 	}
-	return errors.New("a request holds start or stop")
+	return errors.New("a request holds start, stop or forget")
 }

@@ -44,6 +44,20 @@ func main() {
 		os.Exit(stage.N)
 	case "talk":
 		os.Stdout.WriteString(strings.Repeat("x", stage.N))
+	case "litter": // leaves what nobody but root could remove, of n KiB
+		os.WriteFile("/spool/big", make([]byte, stage.N<<10), 0o600)
+		os.Symlink("/etc/passwd", "/spool/link")
+		os.Mkdir("/spool/-rf\n*", 0o777)
+		os.WriteFile("/spool/-rf\n*/\xff", nil, 0)
+		syscall.Mkfifo("/spool/pipe", 0)
+		at := "/spool/deep"
+		for range 50 {
+			os.Mkdir(at, 0o700)
+			os.WriteFile(at+"/file", []byte("x"), 0)
+			at += "/deep"
+		}
+		os.Chmod("/spool/deep/deep", 0)
+		os.Chmod("/spool/deep", 0)
 	case "sleep": // until SIGTERM
 		os.WriteFile("/spool/running", nil, 0o666)
 		terminated := make(chan os.Signal, 1)
