@@ -1,6 +1,7 @@
 package linkcmd
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -140,7 +141,7 @@ func (p patient) examine(ctx context.Context) []finding {
 	case a == nil:
 		all = append(all, missing("agent", "%s", r.Silent))
 	case !a.Connected:
-		all = append(all, missing("agent", "it is not connected to %s: %s", r.API, or(a.Problem, "it has not said why yet; look again in a minute")))
+		all = append(all, missing("agent", "it is not connected to %s: %s", r.API, cmp.Or(a.Problem, "it has not said why yet; look again in a minute")))
 	case a.Problem != "":
 		all = append(all, note("agent", "connected, with a problem: %s", a.Problem))
 	default:
@@ -148,13 +149,6 @@ func (p patient) examine(ctx context.Context) []finding {
 	}
 	all = append(all, p.cloud(ctx, r.API)...)
 	return append(all, p.proxies(ctx, r)...)
-}
-
-func or(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
 }
 
 // How far this machine's clock may be off before it is told, and before deadlines of

@@ -2,6 +2,7 @@ package linkcmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,14 +75,7 @@ func sandboxFindings(checks []sandbox.Check) []finding {
 // room is what is free where work keeps its files, for who is not root; root's probe
 // says it too.
 func room() finding {
-	at := stateDir
-	for at != "/" {
-		if _, err := os.Stat(at); err == nil {
-			break
-		}
-		at = filepath.Dir(at)
-	}
-	free, err := policy.HostFree(at)
+	free, at, err := offer.Free()
 	switch {
 	case err != nil:
 		return note("disk", "%v", err)
@@ -204,7 +198,7 @@ func effective(ctx context.Context, p patient) []finding {
 		}
 	}
 	if len(wrong) > 0 {
-		return []finding{missing(name, "%s is set on %s, which holds for the workloads too: remove it from %s, then sudo systemctl daemon-reload and restart", strings.Join(wrong, ", "), agentUnit, or(unit["DropInPaths"], "its unit"))}
+		return []finding{missing(name, "%s is set on %s, which holds for the workloads too: remove it from %s, then sudo systemctl daemon-reload and restart", strings.Join(wrong, ", "), agentUnit, cmp.Or(unit["DropInPaths"], "its unit"))}
 	}
 	if unit["DropInPaths"] != "" {
 		return []finding{well(name, "%s, and none of them binds the workloads", unit["DropInPaths"])}

@@ -54,6 +54,7 @@ import (
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool/durable"
+	"github.com/hanzoai/link/systemd"
 )
 
 // Link is hanzo link.
@@ -142,6 +143,44 @@ func (p place) held() (l agent.Link, held bool) {
 	}
 	l, err := agent.ReadLink(p.dir)
 	return l, err == nil
+}
+
+// before is the link that stands here, or the session with which to make one.
+func (p place) before() (l agent.Link, session logincmd.Saved, err error) {
+	l, held := p.held()
+	if held {
+		return l, session, p.elsewhere(l)
+	}
+	session, err = p.login()
+	return agent.Link{}, session, err
+}
+
+// make registers the machine, unless l says that it is linked, and has settle put in
+// place what the link needs; an empty credential is the one that is there. A machine
+// that the control plane turns out to have removed is registered anew, once: its agent
+// has found that out, and has deleted the credential.
+func (p place) make(ctx context.Context, out io.Writer, l agent.Link, session logincmd.Saved,
+	settle func(context.Context, io.Writer, agent.Link, string) error) error {
+	if l != (agent.Link{}) {
+		fmt.Fprintf(out, "linked to %s at %s as %s, by %s\n", l.Org, l.API, l.ID, l.LinkedBy)
+		err := settle(ctx, out, l, "")
+		if !errors.Is(err, errRemoved) {
+			return err
+		}
+		if session, err = p.login(); err != nil {
+			return fmt.Errorf("%w: to link it again: %w", errRemoved, err)
+		}
+		fmt.Fprintf(out, "%s; registering it anew\n", errRemoved)
+	}
+	l, credential, err := p.register(ctx, session)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "registered with %s at %s as %s, by %s\n", l.Org, l.API, l.ID, l.LinkedBy)
+	if err = settle(ctx, out, l, credential); errors.Is(err, errRemoved) {
+		err = fmt.Errorf("%w meanwhile: run %s again", errRemoved, p.again)
+	}
+	return err
 }
 
 // elsewhere refuses to link a machine to a second control plane or org.
@@ -313,6 +352,13 @@ func (p place) connected(ctx context.Context, status string) error {
 		return errors.New("the machine is linked, and its agent does not say that it is connected: hanzo doctor looks for the reason")
 	}
 	return fmt.Errorf("the machine is linked, and its agent is not connected yet and goes on trying: %s", last.Problem)
+}
+
+// tell prints what was done.
+func tell(out io.Writer, steps ...systemd.Step) {
+	for _, step := range steps {
+		fmt.Fprintf(out, "  %-8s %s\n", step.Did, step.What)
+	}
 }
 
 // offers prints what this host would offer.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/hanzoai/link/cmd/internal/logincmd"
 	"github.com/hanzoai/link/cmd/internal/offer"
 	"github.com/hanzoai/link/spool/durable"
+	"github.com/hanzoai/link/systemd"
 )
 
 // program is the agent's, and its name in the folder of a link for presence.
@@ -36,8 +36,8 @@ type presence struct {
 
 // A manager keeps a person's program running.
 type manager interface {
-	install(ctx context.Context, program string, fresh bool) (did []string, err error)
-	remove(ctx context.Context) (did []string, err error)
+	install(ctx context.Context, program string, fresh bool) ([]systemd.Step, error)
+	remove(ctx context.Context) ([]systemd.Step, error)
 	installed() bool
 }
 
@@ -69,9 +69,9 @@ func findManager(home string) manager {
 		if config := os.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(config) {
 			units = config
 		}
-		return userUnit{filepath.Join(units, "systemd", "user"), run}
+		return userUnit{filepath.Join(units, "systemd", "user"), systemd.Command}
 	case "darwin":
-		return launchAgent{filepath.Join(home, "Library", "LaunchAgents"), fmt.Sprintf("gui/%d", os.Getuid()), run}
+		return launchAgent{filepath.Join(home, "Library", "LaunchAgents"), fmt.Sprintf("gui/%d", os.Getuid()), systemd.Command}
 	}
 	return nil
 }
@@ -96,14 +96,7 @@ func (p presence) link(ctx context.Context, out io.Writer) error {
 	if err := isAgent(from); err != nil {
 		return err
 	}
-	var session logincmd.Saved
-	var err error
-	l, held := p.held()
-	if held {
-		err = p.elsewhere(l)
-	} else {
-		session, err = p.login()
-	}
+	l, session, err := p.before()
 	if err != nil {
 		return err
 	}
@@ -111,23 +104,7 @@ func (p presence) link(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "presence only: this host cannot build the sandbox, for %s\n", p.why)
-	var credential string
-	if !held {
-		if l, credential, err = p.register(ctx, session); err != nil {
-			return err
-		}
-	}
-	err = p.settle(ctx, out, l, credential)
-	if errors.Is(err, errRemoved) {
-		if session, err = p.login(); err != nil {
-			return fmt.Errorf("%w: to link it again: %w", errRemoved, err)
-		}
-		fmt.Fprintf(out, "%s; registering it anew\n", errRemoved)
-		if l, credential, err = p.register(ctx, session); err == nil {
-			err = p.settle(ctx, out, l, credential)
-		}
-	}
-	if err != nil {
+	if err := p.make(ctx, out, l, session, p.settle); err != nil {
 		return err
 	}
 	var none []offer.Verdict
@@ -140,34 +117,29 @@ func (p presence) link(ctx context.Context, out io.Writer) error {
 
 // settle puts the agent in place and starts it, where something here keeps it running.
 func (p presence) settle(ctx context.Context, out io.Writer, l agent.Link, credential string) error {
-	word := "linked to"
 	if credential != "" {
-		word = "registered with"
 		if err := l.Write(p.dir, credential, -1, -1); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(out, "%s %s at %s as %s, by %s\n", word, l.Org, l.API, l.ID, l.LinkedBy)
 	if err := removeFile(filepath.Join(p.dir, markerFile)); err != nil {
 		return err
 	}
-	fresh, err := copyProgram(filepath.Join(p.bin, program), p.program())
+	text, err := os.ReadFile(filepath.Join(p.bin, program))
 	if err != nil {
 		return fmt.Errorf("%w: the machine is registered; run hanzo link again", err)
 	}
-	if fresh {
-		fmt.Fprintf(out, "  %-8s %s\n", "wrote", p.program())
-	} else {
-		fmt.Fprintf(out, "  %-8s %s\n", "current", p.program())
+	copied, err := put(p.program(), text, 0o700)
+	if err != nil {
+		return fmt.Errorf("%w: the machine is registered; run hanzo link again", err)
 	}
+	tell(out, copied)
 	if p.manager == nil {
 		fmt.Fprintf(out, "there is no service manager of yours here; this command keeps the machine online while it runs:\n  %s --presence\n", p.program())
 		return nil
 	}
-	did, err := p.manager.install(ctx, p.program(), fresh || credential != "")
-	for _, d := range did {
-		fmt.Fprintf(out, "  %s\n", d)
-	}
+	steps, err := p.manager.install(ctx, p.program(), copied.Did == systemd.Wrote || credential != "")
+	tell(out, steps...)
 	if err != nil {
 		return fmt.Errorf("%w: the machine is registered; run hanzo link again", err)
 	}
@@ -199,10 +171,8 @@ func (p presence) unlink(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if p.manager != nil {
-		did, err := p.manager.remove(ctx)
-		for _, d := range did {
-			fmt.Fprintf(out, "  %s\n", d)
-		}
+		steps, err := p.manager.remove(ctx)
+		tell(out, steps...)
 		if err != nil {
 			return fmt.Errorf("%w: run hanzo unlink again", err)
 		}
@@ -248,33 +218,21 @@ func isAgent(path string) error {
 	return nil
 }
 
-// copyProgram makes to a copy of from, and reports whether it was another.
-func copyProgram(from, to string) (fresh bool, err error) {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return false, err
+// put writes a file of the person's, unless it is there.
+func put(path string, text []byte, mode fs.FileMode) (systemd.Step, error) {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, text) {
+		return systemd.Step{Did: systemd.Current, What: path}, os.Chmod(path, mode)
 	}
-	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, text) {
-		return false, os.Chmod(to, 0o700)
+	if err := durable.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return systemd.Step{}, err
 	}
-	if err := durable.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-		return false, err
+	if err := durable.WriteFile(path, text, mode); err != nil {
+		return systemd.Step{}, err
 	}
-	if err := durable.WriteFile(to, text, 0o700); err != nil {
-		return false, err
-	}
-	return true, os.Chmod(to, 0o700) // whatever the umask
+	return systemd.Step{Did: systemd.Wrote, What: path}, os.Chmod(path, mode) // whatever the umask
 }
 
-// run runs a command of a person's service manager.
-func run(ctx context.Context, name string, args ...string) error {
-	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, lines[len(lines)-1])
-	}
-	return nil
-}
+func ran(command string) systemd.Step { return systemd.Step{Did: systemd.Ran, What: command} }
 
 // A userUnit is a service of a person's own systemd.
 type userUnit struct {
@@ -313,52 +271,43 @@ func (u userUnit) installed() bool {
 }
 
 // install writes the unit and starts it, again when the program is another.
-func (u userUnit) install(ctx context.Context, program string, fresh bool) (did []string, err error) {
-	text := fmt.Appendf(nil, presenceUnit, strings.ReplaceAll(program, "%", "%%"))
-	if have, err := os.ReadFile(u.path()); err == nil && bytes.Equal(have, text) {
-		did = append(did, "current  "+u.path())
-	} else {
-		if err := durable.MkdirAll(u.dir, 0o755); err != nil {
-			return did, err
-		}
-		if err := durable.WriteFile(u.path(), text, 0o644); err != nil {
-			return did, err
-		}
-		did, fresh = append(did, "wrote    "+u.path()), true
+func (u userUnit) install(ctx context.Context, program string, fresh bool) ([]systemd.Step, error) {
+	unit, err := put(u.path(), fmt.Appendf(nil, presenceUnit, strings.ReplaceAll(program, "%", "%%")), 0o644)
+	if err != nil {
+		return nil, err
 	}
+	steps := []systemd.Step{unit}
 	commands := [][]string{{"daemon-reload"}, {"enable", "--quiet", userService}, {"start", userService}}
-	if fresh {
+	if fresh || unit.Did == systemd.Wrote {
 		commands[2][0] = "restart"
 	}
 	for _, args := range commands {
 		if err := u.run(ctx, "systemctl", append([]string{"--user"}, args...)...); err != nil {
-			return did, err
+			return steps, err
 		}
-		did = append(did, "ran      systemctl --user "+strings.Join(args, " "))
+		steps = append(steps, ran("systemctl --user "+strings.Join(args, " ")))
 	}
 	// Without it the person's services end with their last session.
 	if err := u.run(ctx, "loginctl", "enable-linger"); err != nil {
-		did = append(did, "your services end when you log out: sudo loginctl enable-linger "+os.Getenv("USER"))
-	} else {
-		did = append(did, "ran      loginctl enable-linger")
+		return append(steps, systemd.Step{Did: "note", What: "your services end when you log out: sudo loginctl enable-linger " + os.Getenv("USER")}), nil
 	}
-	return did, nil
+	return append(steps, ran("loginctl enable-linger")), nil
 }
 
-func (u userUnit) remove(ctx context.Context) (did []string, err error) {
+func (u userUnit) remove(ctx context.Context) (steps []systemd.Step, err error) {
 	if !u.installed() {
 		return nil, nil
 	}
 	for _, args := range [][]string{{"stop", userService}, {"disable", "--quiet", userService}} {
 		if err := u.run(ctx, "systemctl", append([]string{"--user"}, args...)...); err != nil {
-			return did, err
+			return steps, err
 		}
-		did = append(did, "ran      systemctl --user "+strings.Join(args, " "))
+		steps = append(steps, ran("systemctl --user "+strings.Join(args, " ")))
 	}
 	if err := removeFile(u.path()); err != nil {
-		return did, err
+		return steps, err
 	}
-	return append(did, "removed  "+u.path()), u.run(ctx, "systemctl", "--user", "daemon-reload")
+	return append(steps, systemd.Step{Did: systemd.Removed, What: u.path()}), u.run(ctx, "systemctl", "--user", "daemon-reload")
 }
 
 // A launchAgent is a service of a person's launchd. It has been compiled and never
@@ -392,50 +341,43 @@ func (a launchAgent) installed() bool {
 	return err == nil
 }
 
-func (a launchAgent) install(ctx context.Context, program string, fresh bool) (did []string, err error) {
+func (a launchAgent) install(ctx context.Context, program string, fresh bool) ([]systemd.Step, error) {
 	var escaped strings.Builder
 	if err := xml.EscapeText(&escaped, []byte(program)); err != nil {
 		return nil, err
 	}
-	text := fmt.Appendf(nil, propertyList, escaped.String())
-	if have, err := os.ReadFile(a.path()); err == nil && bytes.Equal(have, text) {
-		did = append(did, "current  "+a.path())
-	} else {
-		if err := durable.MkdirAll(a.dir, 0o755); err != nil {
-			return did, err
-		}
-		if err := durable.WriteFile(a.path(), text, 0o644); err != nil {
-			return did, err
-		}
-		did, fresh = append(did, "wrote    "+a.path()), true
+	list, err := put(a.path(), fmt.Appendf(nil, propertyList, escaped.String()), 0o644)
+	if err != nil {
+		return nil, err
 	}
+	steps := []systemd.Step{list}
 	loaded := a.run(ctx, "launchctl", "print", a.domain+"/"+label) == nil
-	if loaded && !fresh {
-		return append(did, "current  "+label+" is loaded"), nil
+	if loaded && !fresh && list.Did == systemd.Current {
+		return append(steps, systemd.Step{Did: systemd.Current, What: label + " is loaded"}), nil
 	}
 	if loaded {
 		if err := a.run(ctx, "launchctl", "bootout", a.domain+"/"+label); err != nil {
-			return did, err
+			return steps, err
 		}
 	}
 	if err := a.run(ctx, "launchctl", "bootstrap", a.domain, a.path()); err != nil {
-		return did, err
+		return steps, err
 	}
-	return append(did, "ran      launchctl bootstrap "+a.domain+" "+a.path()), nil
+	return append(steps, ran("launchctl bootstrap "+a.domain+" "+a.path())), nil
 }
 
-func (a launchAgent) remove(ctx context.Context) (did []string, err error) {
+func (a launchAgent) remove(ctx context.Context) (steps []systemd.Step, err error) {
 	if !a.installed() {
 		return nil, nil
 	}
 	if a.run(ctx, "launchctl", "print", a.domain+"/"+label) == nil {
 		if err := a.run(ctx, "launchctl", "bootout", a.domain+"/"+label); err != nil {
-			return did, err
+			return steps, err
 		}
-		did = append(did, "ran      launchctl bootout "+a.domain+"/"+label)
+		steps = append(steps, ran("launchctl bootout "+a.domain+"/"+label))
 	}
 	if err := removeFile(a.path()); err != nil {
-		return did, err
+		return steps, err
 	}
-	return append(did, "removed  "+a.path()), nil
+	return append(steps, systemd.Step{Did: systemd.Removed, What: a.path()}), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hanzoai/link/agent"
 	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/systemd"
 )
 
 // Status is hanzo status.
@@ -97,7 +98,7 @@ type looker struct {
 }
 
 func thisLooker() looker {
-	l := looker{dir: stateDir, status: statusFile, again: "sudo hanzo link", show: systemctl, admits: readPolicy}
+	l := looker{dir: systemd.State, status: statusFile, again: "sudo hanzo link", show: systemctl, admits: readPolicy}
 	if onlyPresence() {
 		l.again = "hanzo link"
 	}
@@ -106,8 +107,6 @@ func thisLooker() looker {
 	}
 	return l
 }
-
-const stateDir = "/var/lib/hanzo/link"
 
 // look finds out how the machine stands.
 func (l looker) look(ctx context.Context) standing {

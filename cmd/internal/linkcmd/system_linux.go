@@ -111,14 +111,7 @@ func (s system) link(ctx context.Context, out io.Writer) error {
 	if err := s.Check(s.bin); err != nil {
 		return err
 	}
-	var session logincmd.Saved
-	var err error
-	l, held := s.held()
-	if held {
-		err = s.elsewhere(l)
-	} else {
-		session, err = s.login()
-	}
+	l, session, err := s.before()
 	if err != nil {
 		return err
 	}
@@ -132,23 +125,7 @@ func (s system) link(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer unlock()
-	var credential string
-	if !held {
-		if l, credential, err = s.register(ctx, session); err != nil {
-			return err
-		}
-	}
-	err = s.settle(ctx, out, l, credential)
-	if errors.Is(err, errRemoved) {
-		// The agent has found that out by itself, and has deleted the credential.
-		if session, err = s.login(); err != nil {
-			return fmt.Errorf("%w: to link it again: %w", errRemoved, err)
-		}
-		fmt.Fprintf(out, "%s; registering it anew\n", errRemoved)
-		if l, credential, err = s.register(ctx, session); err == nil {
-			err = s.settle(ctx, out, l, credential)
-		}
-	}
+	err = s.make(ctx, out, l, session, s.settle)
 	if _, linked := errors.AsType[unusable](err); err != nil && !linked {
 		return err
 	}
@@ -170,18 +147,8 @@ func (u unusable) Unwrap() error { return u.error }
 // settle puts everything in place that the link needs, starts it and waits until it
 // is connected. An empty credential is the one that is there.
 func (s system) settle(ctx context.Context, out io.Writer, l agent.Link, credential string) error {
-	told := func(steps []systemd.Step) {
-		for _, step := range steps {
-			fmt.Fprintf(out, "  %-8s %s\n", step.Did, step.What)
-		}
-	}
-	if credential == "" {
-		fmt.Fprintf(out, "linked to %s at %s as %s, by %s\n", l.Org, l.API, l.ID, l.LinkedBy)
-	} else {
-		fmt.Fprintf(out, "registered with %s at %s as %s, by %s\n", l.Org, l.API, l.ID, l.LinkedBy)
-	}
 	steps, err := s.Place(ctx, s.bin)
-	told(steps)
+	tell(out, steps...)
 	if err != nil {
 		return unfinished(err)
 	}
@@ -196,23 +163,23 @@ func (s system) settle(ctx context.Context, out io.Writer, l agent.Link, credent
 		if err := l.Write(s.dir, credential, uid, gid); err != nil {
 			return unfinished(err)
 		}
-		told([]systemd.Step{{Did: systemd.Wrote, What: s.dir + "/" + linkFile}, {Did: systemd.Wrote, What: s.dir + "/" + credentialFile}})
+		tell(out, systemd.Step{Did: systemd.Wrote, What: s.dir + "/" + linkFile}, systemd.Step{Did: systemd.Wrote, What: s.dir + "/" + credentialFile})
 	}
 	did, broken := s.policy(l.Org)
 	if did == "" {
 		return unfinished(broken)
 	}
-	told([]systemd.Step{{Did: did, What: policy.Path}})
+	tell(out, systemd.Step{Did: did, What: policy.Path})
 	// Left by an unlink that was killed: the agent's next end is none.
 	if err := removeFile(filepath.Join(s.dir, markerFile)); err != nil {
 		return unfinished(err)
 	}
 	steps, err = s.Start(ctx)
-	told(steps)
+	tell(out, steps...)
 	if err != nil {
 		return unfinished(fmt.Errorf("%w: journalctl -u hanzo-link.service -u hanzo-link-launcher.service says more", err))
 	}
-	if err := s.connected(ctx, s.path("/run/hanzo-link/agent/status.json")); err != nil {
+	if err := s.connected(ctx, s.path(statusFile)); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "connected: the agent runs as %s and asks %s for work\n", agentUser, l.API)
@@ -332,16 +299,11 @@ func (s system) unlink(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer unlock()
-	told := func(steps []systemd.Step) {
-		for _, step := range steps {
-			fmt.Fprintf(out, "  %-8s %s\n", step.Did, step.What)
-		}
-	}
 	if err := durable.WriteFile(filepath.Join(s.dir, markerFile), nil, 0o644); err != nil {
 		return err
 	}
 	steps, err := s.Stop(ctx)
-	told(steps)
+	tell(out, steps...)
 	if err != nil {
 		return fmt.Errorf("the services were not stopped, so nothing is taken away: %w: run sudo hanzo unlink again", err)
 	}
@@ -353,7 +315,7 @@ func (s system) unlink(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(out, note)
 	}
 	steps, err = s.Remove(ctx)
-	told(steps)
+	tell(out, steps...)
 	if err == nil {
 		err = removeFile(filepath.Join(s.dir, markerFile))
 	}

@@ -57,6 +57,16 @@ func able(checks []sandbox.Check) (unable, untried string) {
 	return "", ""
 }
 
+// Free is what this host has, and the folder of whose file system it says so: where
+// work keeps its files or, before that is made, the nearest one above it.
+func Free() (free policy.Free, at string, err error) {
+	for at = launcher.State; ; at = filepath.Dir(at) {
+		if free, err = policy.HostFree(at); at == "/" || !errors.Is(err, fs.ErrNotExist) {
+			return free, at, err
+		}
+	}
+}
+
 // Probe is what package sandbox finds out where real work runs.
 func Probe(ctx context.Context) []sandbox.Check {
 	cfg := sandbox.Config{Group: launcher.Group, Run: launcher.State + "/run", User: worker()}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -180,7 +179,7 @@ func (h host) advise(w io.Writer, kind string, p policy.Policy) {
 		return
 	}
 	fmt.Fprintf(w, "it can run nothing yet, for %s", strings.Join(offer.Lacking(p), ", "))
-	free, err := policy.HostFree(existing("/var/lib/hanzo/link"))
+	free, _, err := offer.Free()
 	if err != nil {
 		fmt.Fprintln(w)
 		return
@@ -232,17 +231,6 @@ func flagSize(n int64) string {
 		return s
 	}
 	return fmt.Sprintf("%dB", n)
-}
-
-// existing is dir or the nearest folder above it that there is.
-func existing(dir string) string {
-	for dir != "/" {
-		if _, err := os.Stat(dir); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	return dir
 }
 
 // change reads, judges, edits, judges again and replaces the policy.
