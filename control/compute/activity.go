@@ -101,7 +101,7 @@ func (p *Plane) enqueue(ctx context.Context, f *db.Fleet, order api.Enqueue) (an
 	}
 	lacking := p.lacking(c.Owner, order)
 	return f.Enqueue(ctx, db.Order{Enqueue: order, Project: c.Project, Requester: c.Requester()}, func(w api.Worker, held int) error {
-		if err := refuse(w.WorkerFacts, a, held); err != nil {
+		if err := refuse(mirror(w.WorkerFacts), w.Offers, a, held); err != nil {
 			return err
 		}
 		if w.Status != api.Online {

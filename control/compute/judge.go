@@ -39,16 +39,20 @@ func ask(kind, org string, input []byte) (policy.Ask, error) {
 	return policy.Ask{}, api.Refuse(api.Invalid, "kind: %.80q is none; kinds are train.fit, engine.serve, studio.render, fn.run", kind)
 }
 
-// admits reports whether a node's mirror lets an activity start beside running
-// others, and the node offers its kind.
-func admits(w api.WorkerFacts, e activity.Envelope, running int) bool {
-	a, err := ask(e.Kind, e.Org, e.Input)
-	return err == nil && refuse(w, a, running) == nil
+// admits answers what reports whether a node's mirror lets an activity start beside
+// running others, and the node offers its kind.
+func admits(w api.WorkerFacts) func(e activity.Envelope, running int) bool {
+	own := mirror(w)
+	return func(e activity.Envelope, running int) bool {
+		a, err := ask(e.Kind, e.Org, e.Input)
+		return err == nil && refuse(own, w.Offers, a, running) == nil
+	}
 }
 
-// refuse is why a node would not take what is asked, beside held others.
-func refuse(w api.WorkerFacts, a policy.Ask, held int) error {
-	if err := mirror(w).Admit(a, policy.Held{Count: held}); err != nil {
+// refuse is why a node of this mirror and these offers would not take what is asked,
+// beside held others.
+func refuse(own policy.Policy, offers []string, a policy.Ask, held int) error {
+	if err := own.Admit(a, policy.Held{Count: held}); err != nil {
 		p := api.Refuse(api.Denied, "the node's policy: %v", err)
 		if denied, ok := errors.AsType[policy.Denied](err); ok {
 			p = api.Refuse(api.Denied, "the node's policy refuses by rule %s: %s", denied.Rule, denied.Reason)
@@ -56,7 +60,7 @@ func refuse(w api.WorkerFacts, a policy.Ask, held int) error {
 		}
 		return p
 	}
-	if !slices.Contains(w.Offers, a.Kind) {
+	if !slices.Contains(offers, a.Kind) {
 		p := api.Refuse(api.Denied, "the node's policy admits %s, and the node cannot run it now: hanzo doctor says there why", a.Kind)
 		p.Rule = "offers"
 		return p

@@ -10,10 +10,11 @@ import (
 	"github.com/hanzoai/link/control/api"
 )
 
-// Admits reports whether a node that says this of itself would take an activity
-// beside running others. It is asked while the fleet stands still, so it must not
-// wait for anything.
-type Admits func(facts api.WorkerFacts, e activity.Envelope, running int) bool
+// Admits reads what a node says of itself, and answers what reports whether the node
+// would take an activity beside running others. Both are asked while the fleet stands
+// still, so they must not wait for anything; the first is asked once for all that
+// wait, for a policy may be long.
+type Admits func(facts api.WorkerFacts) func(e activity.Envelope, running int) bool
 
 // A claim is one that is held.
 type claim struct {
@@ -245,13 +246,13 @@ func (f *Fleet) start(n *node, c *claim, admits Admits) []activity.Envelope {
 		return nil
 	}
 	slices.SortFunc(waiting, func(a, b *live) int { return cmp.Compare(a.seq, b.seq) })
-	now := f.now()
+	now, takes := f.now(), admits(n.facts)
 	var out []activity.Envelope
 	for _, l := range waiting {
 		if len(out) == api.MaxStarts {
 			break
 		}
-		if now.Before(l.due) && admits(n.facts, l.Envelope, running) {
+		if now.Before(l.due) && takes(l.Envelope, running) {
 			out = append(out, l.Envelope)
 			running++
 		}

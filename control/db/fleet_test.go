@@ -257,3 +257,34 @@ func TestIndexed(t *testing.T) {
 		}
 	}
 }
+
+// TestClosedWhileAsked: a write that comes as the fleet closes is answered, and not
+// left waiting for a writer that is gone.
+func TestClosedWhileAsked(t *testing.T) {
+	b := newBench(t)
+	if err := b.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 * maxBatch { // by chance it is put where the writer would find it
+		if err := b.update(t.Context(), func(*tx) (func(), error) { return nil, nil }); !errors.Is(err, errClosed) {
+			t.Fatalf("update = %v", err)
+		}
+	}
+}
+
+// TestJudgedOnce: a claim reads what the node says of itself once, however many
+// activities wait: the fleet stands still meanwhile.
+func TestJudgedOnce(t *testing.T) {
+	b := newBench(t)
+	for range 20 {
+		b.enqueue()
+	}
+	read := 0
+	claimed, err := b.Claim(t.Context(), "evo", api.Claim{Key: key, Wait: 1}, func(api.WorkerFacts) func(activity.Envelope, int) bool {
+		read++
+		return func(_ activity.Envelope, running int) bool { return running < 3 }
+	}, nil)
+	if err != nil || len(claimed.Start) != 3 || read != 1 {
+		t.Errorf("%+v, %v; read %d times", claimed, err, read)
+	}
+}

@@ -29,6 +29,8 @@ func newWrite(ctx context.Context, fn func(*tx) (func(), error)) *write {
 	return &write{ctx, fn, make(chan error, 1)}
 }
 
+var errClosed = errors.New("the fleet is closed")
+
 // update runs fn in one of the next transactions. When it returns nil, what fn wrote
 // is on stable storage and in memory; when it returns an error, none of it is, unless
 // the error is the commit's own: then it is there or not.
@@ -36,9 +38,19 @@ func (f *Fleet) update(ctx context.Context, fn func(*tx) (func(), error)) error 
 	w := newWrite(ctx, fn)
 	select {
 	case f.writes <- w:
-		return <-w.done
 	case <-f.closing:
-		return errors.New("the fleet is closed")
+		return errClosed
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case <-f.closed: // and the writer may have left it where it was
+	}
+	select {
+	case err := <-w.done:
+		return err
+	default:
+		return errClosed
 	}
 }
 
