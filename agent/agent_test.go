@@ -3,6 +3,8 @@
 package agent
 
 import (
+	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,5 +39,22 @@ func TestRun(t *testing.T) {
 	want := "link, policy, start, stop done"
 	if got := strings.Join(m.audited(), ", "); got != want {
 		t.Errorf("audited %s, want %s", got, want)
+	}
+}
+
+// TestLongStatus: a status of as many activities as there may be can be read.
+func TestLongStatus(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "status.json")
+	want := Status{ID: "evo", Org: "acme", Connected: true}
+	for i := range maxWorks {
+		want.Activities = append(want.Activities, StatusActivity{
+			Activity: fmt.Sprintf("act_%032d", i), Kind: "train.fit", State: activity.Pulling, Since: now(), Done: 1 << 40, Total: 1 << 40,
+		})
+	}
+	if err := want.write(path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadStatus(path); err != nil || len(got.Activities) != maxWorks {
+		t.Errorf("%d activities, %v", len(got.Activities), err)
 	}
 }

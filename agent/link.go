@@ -135,8 +135,9 @@ func (o owned) OpenFile(name string, flag int, mode fs.FileMode) (durable.Handle
 
 // readOwn reads a small regular file that is what it is called: no link, and nothing
 // that a reader would wait for.
-func readOwn(path string) ([]byte, error) {
-	const most = 64 << 10
+func readOwn(path string) ([]byte, error) { return readOwnTo(path, 64<<10) }
+
+func readOwnTo(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -150,7 +151,7 @@ func readOwn(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is no regular file: remove it and run sudo hanzo link", path)
 	}
 	src, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && len(src) > most {
+	if err == nil && int64(len(src)) > most {
 		err = fmt.Errorf("%s is over %d bytes: remove it and run sudo hanzo link", path, most)
 	}
 	return src, err

@@ -33,7 +33,15 @@ type Status struct {
 
 	// Unsent are activities that ended and whose record the cloud has not whole yet.
 	Unsent int `json:"unsent"`
+
+	// Kept are activities of which something stays in the spool that this agent does not
+	// send: the cloud refused it, it is no record, or it is an earlier link's. They are
+	// the first maxKept.
+	Kept []string `json:"kept"`
 }
+
+// maxKept bounds what the status names.
+const maxKept = 100
 
 // StatusActivity is one activity whose end the cloud has not acknowledged.
 type StatusActivity struct {
@@ -48,7 +56,7 @@ type StatusActivity struct {
 // ReadStatus reads a status file. An agent that has not run since boot is
 // fs.ErrNotExist.
 func ReadStatus(path string) (Status, error) {
-	src, err := readOwn(path)
+	src, err := readOwnTo(path, 1<<20) // of as many activities as there may be
 	if err != nil {
 		return Status{}, err
 	}
