@@ -12,12 +12,13 @@
 //
 // The network, a timeout, 408, 429 and 5xx are waited out: 1 s, doubling to 60 s,
 // with up to a quarter more at random so that many machines do not return at
-// once, and never less than a Retry-After; without limit, until the context ends.
+// once, and never less than a Retry-After of up to an hour; without limit, until the
+// context ends.
 // Every call has a deadline, and sending an artifact one on its progress, so that
 // a server that accepts and then says nothing is a failure like any other.
 //
-// 413 halves what is sent in one call. Any other refusal of an object is final, and
-// so is a file of ours that cannot be read: it stops that run, or the runs that
+// 413 halves what is sent in one call. Any other refusal of an object by a control plane
+// is final (a page of a proxy's is none, and ends Drain with an error), and so is a file of ours that cannot be read: it stops that run, or the runs that
 // name that object, and is reported; the others go on. A run that was stopped is tried again by the next Uploader.
 //
 // A missing or refused token and a spool that belongs to another org or was sent to
@@ -45,6 +46,10 @@ import (
 const (
 	firstWait = time.Second
 	lastWait  = 60 * time.Second
+
+	// mostAsked is the most that is waited because somebody asks for it: a proxy that
+	// says a year must not end what was to be sent tomorrow.
+	mostAsked = time.Hour
 )
 
 // ErrSignIn reports that the server does not accept the token.
@@ -267,9 +272,9 @@ func final(err error) bool {
 	if !ok || p.Status == http.StatusUnauthorized {
 		return false
 	}
-	// A 4xx without a code of ours, and no code for its route, is somebody
-	// else's server.
-	return p.Status/100 == 4 && !(p.Code == "" && (p.Status == http.StatusNotFound || p.Status == http.StatusMethodNotAllowed))
+	// A 4xx without a code of ours is somebody else's: a proxy's or a portal's on the
+	// way, which says nothing of the object, but for its size.
+	return p.Status/100 == 4 && (p.Code != "" || p.Status == http.StatusRequestEntityTooLarge)
 }
 
 // fatal says what to do about an error that stops everything.
@@ -301,7 +306,7 @@ func (u *Uploader) try(ctx context.Context, what string, call func(context.Conte
 		if !again {
 			return err
 		}
-		d := max(wait+rand.N(wait/4), after)
+		d := max(wait+rand.N(wait/4), min(after, mostAsked))
 		u.trouble = err
 		u.notify(d, err)
 		if u.sleep(ctx, d) != nil {

@@ -460,6 +460,50 @@ func TestNotAControlPlane(t *testing.T) {
 	}
 }
 
+// TestPageOnTheWay: what a proxy says while it is in the way is no refusal: once it is
+// gone, all is sent.
+func TestPageOnTheWay(t *testing.T) {
+	for _, code := range []int{400, 402, 403, 404, 407, 410, 451} {
+		c, s := newCloud(t), newSpool(t)
+		recorder{t, s}.short("run", 1).Close()
+		c.reset(func(n int, _ *http.Request) behaviour {
+			if n == 1 {
+				return through // who the token speaks for
+			}
+			return behaviour{false, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/html")
+				w.WriteHeader(code)
+				io.WriteString(w, "<html>")
+			}}
+		})
+		u, _ := c.uploader(s)
+		if report, err := u.Drain(t.Context()); err == nil || len(report.Refused) != 0 {
+			t.Errorf("%d: Drain = %+v, %v", code, report.Refused, err)
+		}
+		c.reset(nil)
+		if report, err := u.Drain(t.Context()); err != nil || len(report.Refused) != 0 {
+			t.Errorf("after %d: Drain = %+v, %v", code, report.Refused, err)
+		}
+		c.inSync(s)
+	}
+}
+
+// TestAskedForAYear: a Retry-After of no sense does not end the sending.
+func TestAskedForAYear(t *testing.T) {
+	c, s := newCloud(t), newSpool(t)
+	recorder{t, s}.short("run", 1).Close()
+	u, waits := c.uploader(s)
+	c.reset(func(n int, _ *http.Request) behaviour {
+		if n == 1 {
+			return behaviour{false, status(http.StatusServiceUnavailable, "Retry-After", "31536000")}
+		}
+		return through
+	})
+	if _, err := u.Drain(t.Context()); err != nil || len(*waits) != 1 || (*waits)[0] > mostAsked {
+		t.Errorf("it waits %v, %v", *waits, err)
+	}
+}
+
 // TestStalledUpload: a server that stops reading an artifact costs one deadline.
 func TestStalledUpload(t *testing.T) {
 	c, s := newCloud(t), newSpool(t)
