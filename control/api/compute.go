@@ -121,9 +121,9 @@ func (w WorkerPut) Check() error {
 	switch {
 	case len(w.GPUs) > maxLists || len(w.Lanes) > maxLists || len(w.Offers) > maxLists:
 		return fmt.Errorf("gpus, lanes, offers: at most %d of each", maxLists)
-	case w.Engine != "" && !hashShape.MatchString(w.Engine):
+	case w.Engine != "" && !canon.SHA256(w.Engine).Valid():
 		return fmt.Errorf("engine: want 64 lower-case hex digits")
-	case w.PolicySHA256 != "" && !hashShape.MatchString(w.PolicySHA256):
+	case w.PolicySHA256 != "" && !canon.SHA256(w.PolicySHA256).Valid():
 		return fmt.Errorf("policySha256: want 64 lower-case hex digits")
 	}
 	return nil
@@ -131,8 +131,6 @@ func (w WorkerPut) Check() error {
 
 // A named is a text and where it stands.
 type named struct{ name, value string }
-
-var hashShape = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // WorkerStored answers a registration.
 type WorkerStored struct {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -168,6 +169,13 @@ func Refuse(code Code, format string, args ...any) *Problem {
 // Error says what the server said, for a person.
 func (p *Problem) Error() string {
 	return fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail)
+}
+
+// Is reports whether the control plane refused with this code. The page of a proxy has
+// none, whatever its status.
+func Is(err error, code Code) bool {
+	p, ok := errors.AsType[*Problem](err)
+	return ok && p.Code == code
 }
 
 // GetStatus is the HTTP status, under the name that the server's framework asks for.

@@ -2,7 +2,6 @@ package compute
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 
@@ -139,7 +138,7 @@ func (p *Plane) lacking(owner string, order api.Enqueue) error {
 	var missing []string
 	for _, tree := range []struct{ name, hash string }{{"stage", in.Stage}, {"base", in.Base}} {
 		files, err := org.TreeMissing(tree.hash)
-		if unknown(err) {
+		if api.Is(err, api.NotFound) {
 			missing = append(missing, tree.name+" "+tree.hash)
 		} else if err != nil {
 			return err
@@ -151,9 +150,4 @@ func (p *Plane) lacking(owner string, order api.Enqueue) error {
 		return api.Refuse(api.Invalid, "input: these trees are not held here, and hanzo run sends them: %s", strings.Join(missing, "; "))
 	}
 	return nil
-}
-
-func unknown(err error) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return ok && p.Code == api.NotFound
 }

@@ -23,7 +23,7 @@ const (
 	treesPath = root + "/trees/{hash}"
 	blobsPath = root + "/blobs/{sha256}"
 
-	nodeTree = root + "/workers/{id}/activities/{activity}/trees/{hash}"
+	nodeTree = nodePath + "/activities/{activity}/trees/{hash}"
 	nodeBlob = nodeTree + "/{sha256}"
 )
 
@@ -67,7 +67,7 @@ func (p *Plane) putTree(ctx context.Context, hash string, body []byte) (any, err
 	}
 	files := make([]policy.TreeFile, len(t.Files))
 	for i, f := range t.Files {
-		files[i] = policy.TreeFile{Path: f.Path, SHA256: f.SHA256, Size: f.Size}
+		files[i] = policy.TreeFile(f)
 	}
 	if err := policy.CheckTree(files); err != nil {
 		return nil, api.Refuse(api.Invalid, "files: %v", err)

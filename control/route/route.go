@@ -61,7 +61,7 @@ type answer struct {
 
 // Handle registers an operation whose handler is fn. In is the huma input, with a
 // RawBody when the operation takes a body. What fn answers is encoded; nil is 204.
-// Its errors are answered as [Plane.Problem] says.
+// Its errors are answered as [Plane.Refuse] does.
 func Handle[In any](p *Plane, op Op, fn func(context.Context, *In) (any, error)) {
 	if op.Status == 0 {
 		op.Status = http.StatusOK
@@ -82,14 +82,14 @@ func Handle[In any](p *Plane, op Op, fn func(context.Context, *In) (any, error))
 	huma.Register(p.API, o, func(ctx context.Context, in *In) (*answer, error) {
 		out, err := fn(ctx, in)
 		if err != nil {
-			return nil, p.Problem(ctx, err)
+			return nil, p.problem(ctx, err)
 		}
 		if out == nil {
 			return nil, nil
 		}
 		body, err := canon.Marshal(out)
 		if err != nil {
-			return nil, p.Problem(ctx, fmt.Errorf("encoding the answer: %w", err))
+			return nil, p.problem(ctx, fmt.Errorf("encoding the answer: %w", err))
 		}
 		return &answer{op.Status, "application/json", body}, nil
 	})
@@ -142,11 +142,9 @@ func (p *Plane) Responses(gives any, status int) map[string]*huma.Response {
 	return out
 }
 
-// Problem makes an error what the client may see. Refusals pass; anything else is
+// problem makes an error what the client may see. Refusals pass; anything else is
 // our fault, logged here and not described to the caller, and says whether to try
 // again.
-func (p *Plane) Problem(ctx context.Context, err error) error { return p.problem(ctx, err) }
-
 func (p *Plane) problem(ctx context.Context, err error) *api.Problem {
 	if refusal, ok := errors.AsType[*api.Problem](err); ok {
 		return refusal

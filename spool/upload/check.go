@@ -2,7 +2,6 @@ package upload
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -138,7 +137,7 @@ func unacknowledged(s *spool.Spool) ([]Difference, error) {
 
 func checkRun(ctx context.Context, c *api.Client, run string, fold *event.Run) ([]Difference, error) {
 	there, err := c.Run(ctx, run)
-	if p, ok := errors.AsType[*api.Problem](err); ok && p.Code == api.NotFound {
+	if api.Is(err, api.NotFound) {
 		local := fmt.Sprintf("%d events", fold.Next()-1)
 		return []Difference{{Subject: "run " + run, Local: local, Server: "nothing"}}, nil
 	}

@@ -82,8 +82,7 @@ func (u *Uploader) sendArtifact(ctx context.Context, a record.Artifact) error {
 
 // refreshed reports a grant that a new registration replaces.
 func refreshed(err error) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return ok && (p.Code == api.GrantExpired || p.Code == api.GrantUsed)
+	return api.Is(err, api.GrantExpired) || api.Is(err, api.GrantUsed)
 }
 
 func tooLarge(err error) bool {

@@ -39,9 +39,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,23 +202,7 @@ func (p place) login() (logincmd.Saved, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, private(s.API)
-}
-
-// private refuses an address to which a token would travel in the clear.
-func private(address string) error {
-	u, err := url.Parse(address)
-	switch {
-	case err != nil || u.Host == "":
-		return fmt.Errorf("%q is no control plane's address: run hanzo login URL", address)
-	case u.Scheme == "https":
-		return nil
-	case u.Scheme == "http":
-		if ip := net.ParseIP(u.Hostname()); u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s is not https, so whoever is on the way could read the machine's credential: give the control plane an https address, and run hanzo login with it", address)
+	return s, logincmd.Private("the control plane", s.API)
 }
 
 // register registers the machine. Its error says in one sentence what the control
@@ -271,7 +253,7 @@ func (p place) deadline(ctx context.Context) (context.Context, context.CancelFun
 // that its credential is nobody's any more, is as good; note then says what is left to
 // know.
 func (p place) leave(ctx context.Context, l agent.Link, credential string) (note string, err error) {
-	if err := private(l.API); err != nil {
+	if err := logincmd.Private("the control plane", l.API); err != nil {
 		return "", err
 	}
 	client := &api.Client{Base: l.API, Token: func() (string, error) { return credential, nil }, HTTP: p.http}

@@ -495,7 +495,7 @@ func TestBeforeAnythingIsWritten(t *testing.T) {
 	}{
 		"without root":     {func(_ *testing.T, h *host) { h.uid = 1000 }, "run sudo hanzo link"},
 		"no login":         {func(t *testing.T, _ *host) { t.Setenv("HANZO_API", "") }, "run hanzo login"},
-		"http to a host":   {func(t *testing.T, _ *host) { t.Setenv("HANZO_API", "http://cloud.example:80") }, "is not https"},
+		"http to a host":   {func(t *testing.T, _ *host) { t.Setenv("HANZO_API", "http://cloud.example:80") }, "is not encrypted"},
 		"no systemd":       {func(_ *testing.T, h *host) { os.RemoveAll(h.path("/run/systemd")) }, "not run by systemd"},
 		"half a release":   {func(t *testing.T, h *host) { h.bin = t.TempDir() }, "install every binary of the release"},
 		"read-only /var":   {readOnly("/var/lib"), "/var/lib cannot be written: its file system is read-only"},

@@ -105,7 +105,7 @@ func (p person) login(ctx context.Context, streams term.IO, base, tokenFile, iss
 		}
 		l.TokenFile = full
 	} else {
-		if err := private("the control plane", base); err != nil {
+		if err := Private("the control plane", base); err != nil {
 			return err
 		}
 		if issuer == "" {
@@ -242,7 +242,7 @@ func issuerOf(ctx context.Context, base string) (string, error) {
 
 // grant is the device flow.
 func grant(ctx context.Context, streams term.IO, base, issuer string) (login, error) {
-	if err := private("the issuer", issuer); err != nil {
+	if err := Private("the issuer", issuer); err != nil {
 		return login{}, err
 	}
 	d, _, err := discover(ctx, issuer)
@@ -256,7 +256,7 @@ func grant(ctx context.Context, streams term.IO, base, issuer string) (login, er
 		return login{}, fmt.Errorf("the issuer at %s has no device flow; sign in elsewhere and give --token-file", issuer)
 	}
 	for what, at := range map[string]string{"the issuer's device_authorization_endpoint": d.Device, "the issuer's token_endpoint": d.TokenURL} {
-		if err := private(what, at); err != nil {
+		if err := Private(what, at); err != nil {
 			return login{}, err
 		}
 	}

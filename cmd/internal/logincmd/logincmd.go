@@ -189,7 +189,7 @@ func (l login) check() error {
 		}
 	}
 	if l.RefreshToken != "" {
-		return private("tokenUrl", l.TokenURL)
+		return Private("tokenUrl", l.TokenURL)
 	}
 	return nil
 }
@@ -203,8 +203,9 @@ func address(s string) (string, error) {
 	return strings.TrimSuffix(s, "/"), nil
 }
 
-// private refuses an address at which others could listen in: a token goes there.
-func private(what, s string) error {
+// Private refuses the address of what, to which a token goes, where others could
+// listen in.
+func Private(what, s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return fmt.Errorf("%s: %.200q is no address", what, s)

@@ -146,7 +146,7 @@ func (f *follower) events(ctx context.Context, act api.Activity) (more bool, err
 		return false, nil
 	}
 	page, err := f.client.Events(ctx, act.Activity, f.seq, 0)
-	if is(err, api.NotFound) {
+	if api.Is(err, api.NotFound) {
 		return false, nil // it has recorded nothing yet
 	}
 	if err != nil {
@@ -232,7 +232,7 @@ func (f *follower) end(ctx context.Context, act api.Activity) error {
 		return fmt.Errorf("%s was stopped on %s (%s)%s", act.Activity, act.Node, act.Reason, because(act.Reason))
 	}
 	view, err := f.client.Run(ctx, act.Activity)
-	if err != nil && !is(err, api.NotFound) {
+	if err != nil && !api.Is(err, api.NotFound) {
 		return fmt.Errorf("%s is done, and its run could not be read: %w", act.Activity, err)
 	}
 	failed := act.Output != nil && act.Output.Exit == gateFailed

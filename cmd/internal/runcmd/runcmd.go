@@ -10,7 +10,6 @@ package runcmd
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -109,15 +108,10 @@ func one(ctx context.Context, args []string) (*api.Client, api.Activity, error) 
 		return nil, api.Activity{}, err
 	}
 	act, err := client.Activity(ctx, name)
-	if is(err, api.NotFound) {
+	if api.Is(err, api.NotFound) {
 		err = fmt.Errorf("your org has no activity %.80q: hanzo activities lists them", name)
 	}
 	return client, act, err
-}
-
-func is(err error, code api.Code) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return ok && p.Code == code
 }
 
 // Cancel is hanzo cancel.

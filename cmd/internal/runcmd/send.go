@@ -45,7 +45,7 @@ func enqueue(ctx context.Context, streams term.IO, client *api.Client, node, kin
 		}
 	}
 	act, err := client.Enqueue(ctx, api.Enqueue{Node: node, Kind: kind, Input: src})
-	if retry, _ := api.Retryable(err); retry && !is(err, api.RateLimited) {
+	if retry, _ := api.Retryable(err); retry && !api.Is(err, api.RateLimited) {
 		return act, fmt.Errorf("%w: whether it was asked is not known, hanzo activities --node %s shows it", err, node)
 	}
 	return act, explain(err, node, kind)
