@@ -199,3 +199,14 @@ type Failure struct {
 
 // MaxMessage is the most bytes of a Failure's message.
 const MaxMessage = 4 << 10
+
+// Records reports whether a run is an activity's to record: the run of its name, or
+// base_<16 hex>_<its name>, in which the base that it starts from was evaluated.
+func Records(id, run string) bool {
+	rest, ok := strings.CutPrefix(run, "base_")
+	if !ok {
+		return run == id
+	}
+	key, name, _ := strings.Cut(rest, "_")
+	return name == id && len(key) == 16 && strings.Trim(key, "0123456789abcdef") == ""
+}

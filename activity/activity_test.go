@@ -87,3 +87,16 @@ func TestEnvelope(t *testing.T) {
 		}
 	}
 }
+
+func TestRecords(t *testing.T) {
+	for run, want := range map[string]bool{
+		"act_1": true, "base_0123456789abcdef_act_1": true,
+		"act_2": false, "act_1x": false, "": false, "base_0123456789abcdef_act_2": false, "base_0123456789abcdef_xact_1": false,
+		"base_0123456789abcde_act_1": false, "base_0123456789abcdeg_act_1": false, "base__act_1": false, "base_act_1": false,
+		"base_0123456789abcdef": false, "base_0123456789abcdef_act_1_x": false,
+	} {
+		if got := Records("act_1", run); got != want {
+			t.Errorf("%s: %v", run, got)
+		}
+	}
+}

@@ -106,7 +106,7 @@ func TestRecord(t *testing.T) {
 		if want := (api.Identity{Owner: "acme", Name: "evo", Project: "triage", Server: s.store.ID()}); err != nil || who != want {
 			t.Errorf("%s: Whoami = %+v, %v, want %+v", name, who, err, want)
 		}
-		got, err := upload.New(upload.Config{Spool: there, Client: below, Run: a.Activity}).Drain(t.Context())
+		got, err := upload.New(upload.Config{Spool: there, Client: below, Runs: func(run string) bool { return activity.Records(a.Activity, run) }}).Drain(t.Context())
 		if err != nil || len(got.Refused) != 0 {
 			t.Fatalf("%s: %+v, %v", name, got, err)
 		}

@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/control/api"
 )
 
@@ -33,8 +34,8 @@ type callerKey struct{}
 
 // MayRecord says why the caller may not write the record of a run, nil when it may.
 func (c Caller) MayRecord(run string) error {
-	if c.Run != "" && run != c.Run {
-		return api.Refuse(api.Forbidden, "run %.80q is not that of activity %s, whose record this is", run, c.Run)
+	if c.Run != "" && !activity.Records(c.Run, run) {
+		return api.Refuse(api.Forbidden, "run %.80q is not one of activity %s, whose record this is", run, c.Run)
 	}
 	return nil
 }

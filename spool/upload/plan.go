@@ -140,7 +140,7 @@ func (u *Uploader) planStreams() ([]*stream, error) {
 	}
 	var todo []*stream
 	for _, run := range ids {
-		if u.isRefused("run "+run) || u.only != "" && run != u.only {
+		if u.isRefused("run "+run) || u.wanted != nil && !u.wanted(run) {
 			continue
 		}
 		s := u.streams[run]

@@ -60,9 +60,9 @@ type Config struct {
 	Spool  *spool.Spool
 	Client *api.Client
 
-	// Run, when it is set, is the one run whose events are sent: the others that
-	// lie in the spool are none of the sender's business.
-	Run string
+	// Runs says of which runs the events are sent: others that lie in the spool are
+	// none of the sender's business. nil is all.
+	Runs func(run string) bool
 
 	// Again makes the first Drain forget what was acknowledged and send all of it,
 	// also to another control plane than the one before.
@@ -83,7 +83,7 @@ type Config struct {
 type Uploader struct {
 	spool  *spool.Spool
 	client *api.Client
-	only   string
+	wanted func(run string) bool // nil is every run
 	again  bool
 	notify func(time.Duration, error)
 	poll   time.Duration
@@ -99,7 +99,7 @@ type Uploader struct {
 // New returns an Uploader for c.
 func New(c Config) *Uploader {
 	u := &Uploader{
-		spool: c.Spool, client: c.Client, only: c.Run, again: c.Again, notify: c.Waiting, poll: c.Poll, stall: c.Stall, sleep: sleep,
+		spool: c.Spool, client: c.Client, wanted: c.Runs, again: c.Again, notify: c.Waiting, poll: c.Poll, stall: c.Stall, sleep: sleep,
 		streams: make(map[string]*stream), refused: make(map[string]Refusal),
 	}
 	if u.notify == nil {

@@ -105,7 +105,7 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 // evalRun is the run in which a checkpoint answers these suites of a build: the
 // same command goes on with it.
 func evalRun(subject canon.SHA256, build *data.Build, suites []string) (string, error) {
-	all, err := trainer.BaselineRun(subject, build)
+	all, err := trainer.BaselineKey(subject, build)
 	if err != nil {
 		return "", err
 	}

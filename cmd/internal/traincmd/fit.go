@@ -227,10 +227,15 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 	if err != nil {
 		return err
 	}
-	baseline, err := trainer.BaselineRun(address, build)
+	key, err := trainer.BaselineKey(address, build)
 	if err != nil {
 		return err
 	}
+	runs, err := s.Runs()
+	if err != nil {
+		return err
+	}
+	baseline := trainer.BaselineRun(key, f.run, runs)
 	before, err := f.baseline(ctx, s, model, build, address, baseline)
 	if errors.Is(err, trainer.ErrInterrupted) {
 		return term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted before its first step: train fit --resume %s goes on", f.run, f.run))
