@@ -125,6 +125,7 @@ type agent struct {
 	claimAt   time.Time
 	restAt    time.Time // of a wait for claimAt: when the watchdog is fed
 	claimWait backoff
+	futile    backoff            // after answers that said nothing new, and at once
 	stopClaim context.CancelFunc // nil when none is in flight
 
 	// Of the registration.

@@ -91,10 +91,13 @@ func (a *agent) claimed(number int, began time.Time, offered api.Offered, err er
 		a.audit.flush()
 	}
 	news := a.obey(offered)
-	// An answer that comes at once and says nothing new is not asked for again at once.
-	if pause := min(a.pace.first, a.Wait/2); !news && time.Since(began) < pause {
-		a.claimAt = time.Now().Add(pause)
+	// An answer that comes at once and says nothing new is not asked for again at once,
+	// and the longer that goes on the later: whoever answers so is out of order.
+	if news || time.Since(began) >= min(a.pace.first, a.Wait/2) {
+		a.futile = backoff{}
+		return
 	}
+	a.claimAt = time.Now().Add(min(a.futile.next(a.pace, false, 0), a.Wait))
 }
 
 // obey does what a claim's answer says, and reports whether any of it was news.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -602,6 +603,28 @@ func TestBackoff(t *testing.T) {
 		if got := b.next(usual, tt.slow, tt.asked); got < tt.want || got > tt.want+tt.want/4 {
 			t.Errorf("slow %v, asked for %v: waited %v, want %v", tt.slow, tt.asked, got, tt.want)
 		}
+	}
+}
+
+// TestFutile: a cloud that goes on offering at once what this machine can neither list
+// nor refuse is asked ever more seldom, up to as often as one that has nothing to say.
+func TestFutile(t *testing.T) {
+	a := &agent{Config: Config{Wait: 25 * time.Second, Log: slog.New(slog.DiscardHandler)}, parts: parts{pace: usual}}
+	offered := api.Offered{Start: []canon.Raw{canon.Raw(`{"activity":"../etc"}`)}}
+	var waits []int
+	for range 7 {
+		a.claimed(1, time.Now(), offered, nil)
+		waits = append(waits, int(time.Until(a.claimAt).Round(time.Second)/time.Second))
+	}
+	for i, want := range []int{1, 2, 4, 8, 16, 25, 25} {
+		if waits[i] < want || waits[i] > min(want+want/4+1, 25) {
+			t.Errorf("waits of %v s", waits)
+		}
+	}
+	a.claimed(1, time.Now().Add(-time.Minute), api.Offered{}, nil)
+	a.claimed(1, time.Now(), offered, nil)
+	if wait := time.Until(a.claimAt); wait > 2*time.Second {
+		t.Errorf("after an answer that was waited for it waits %v", wait)
 	}
 }
 
