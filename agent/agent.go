@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -75,7 +76,9 @@ type Launcher interface {
 // When ctx ends it stops all work, says so to the cloud, and returns within 25 s.
 // Work that ran is reported as lost, or as stopped by unlink when the file unlinking
 // stands in Dir, which is how hanzo unlink says that it is at work; work that did not
-// run yet stays in the journal for the next life.
+// run yet stays in the journal for the next life. An agent that is connected while it
+// is unlinked goes on sending records until the cloud has all of them, for at most
+// 80 s, because nothing opens the cloud to them afterwards but a person's token.
 func Run(ctx context.Context, cfg Config) error {
 	return run(ctx, cfg, parts{disk: durable.On(durable.OS), pace: usual})
 }
@@ -109,6 +112,7 @@ type agent struct {
 
 	closing  bool
 	unlinked bool // the cloud removed this node
+	draining bool // closing, and records are still sent: afterwards nobody here can
 	closeBy  time.Time
 
 	works     map[string]*work
@@ -118,6 +122,8 @@ type agent struct {
 	open      int            // works that are not closed
 	sending   int            // reports in flight
 	recording int
+	clearing  *work    // whose spool the launcher is emptying
+	kept      []string // activities of which something stays in the spool
 
 	// Of the claims.
 	claims    int // asked so far
@@ -233,6 +239,7 @@ func (a *agent) begin() (err error) {
 		a.Log.Error("the journal", "err", err)
 	}
 	a.restore(entries)
+	a.kept = a.keeps()
 
 	// The first registration waits a moment for what the launcher offers.
 	a.stale = true
@@ -329,8 +336,13 @@ func (a *agent) shut(unlink bool) {
 		return
 	}
 	a.closing, a.closeBy = true, time.Now().Add(a.pace.end)
+	if unlink && !a.unlinked && a.status.Connected {
+		// Once the node is removed, its records are nobody's to send but a person's.
+		a.draining, a.closeBy = true, time.Now().Add(a.pace.unlink)
+	}
 	a.Log.Info("ending", "unlink", unlink, "activities", len(a.order))
 	a.Notify("STOPPING=1")
+	a.feed()
 	a.status.Connected = false
 	if a.stopClaim != nil {
 		a.stopClaim()
@@ -369,8 +381,37 @@ func (a *agent) over() bool {
 		if w.State.Ended() && len(w.Reports) > 0 && !w.deferred && !a.unlinked {
 			return false
 		}
+		if a.draining && !w.deferred && w.ran && (!w.recorded || w.uncleared() && a.conn != nil) {
+			return false
+		}
 	}
 	return true
+}
+
+// keeps finds the activities of which something is in the spool that no work of this
+// agent's is to send: their records were refused, or are another link's.
+func (a *agent) keeps() (ids []string) {
+	if a.Dial == nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(a.Spool)
+	for _, e := range entries {
+		if activity.ValidID(e.Name()) && a.works[e.Name()] == nil {
+			ids = append(ids, e.Name())
+		}
+	}
+	return slices.DeleteFunc(ids, a.spoolEmpty)
+}
+
+// spoolEmpty reports whether nothing is in an activity's spool.
+func (a *agent) spoolEmpty(id string) bool {
+	dir, err := os.Open(filepath.Join(a.Spool, id))
+	if err == nil {
+		defer dir.Close()
+		_, err = dir.Readdirnames(1)
+		return errors.Is(err, io.EOF)
+	}
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // unlink leaves nothing behind that the cloud has ended. The policy, the store, the
@@ -424,6 +465,7 @@ func (a *agent) tellStatus() {
 		s.Reasons = []string{a.absent}
 	}
 	s.Offers, s.Reasons = append([]string{}, s.Offers...), append([]string{}, s.Reasons...)
+	s.Kept = append([]string{}, a.kept[:min(len(a.kept), maxKept)]...)
 	s.Activities = []StatusActivity{}
 	for _, w := range a.order {
 		if w.closed {

@@ -90,6 +90,7 @@ func (a *agent) claimed(number int, began time.Time, offered api.Offered, err er
 	if a.audit.pending != nil {
 		a.audit.flush()
 	}
+	a.kept = slices.DeleteFunc(a.kept, a.spoolEmpty) // the owner may have seen to it
 	news := a.obey(offered)
 	// An answer that comes at once and says nothing new is not asked for again at once,
 	// and the longer that goes on the later: whoever answers so is out of order.

@@ -34,6 +34,14 @@
 // cloud offers then fails as capacity. A credential, a key or a link.json that cannot
 // be read is an error of Run.
 //
+// # What stays on the disk
+//
+// A workload's spool is kept until the cloud has acknowledged all of its record. Then
+// the launcher, which is root, is asked to remove what is in it, whatever a workload
+// has made of it, and asked again until it has; that a record is sent whole is in the
+// journal before. What the cloud refuses, or what is no record, stays for the owner:
+// the status names it, and the launcher counts it against caps.disk.
+//
 // # The cloud's answers
 //
 // Only a problem document with code gone, on the claim or the registration of this

@@ -290,7 +290,7 @@ func TestUnwell(t *testing.T) {
 			for range 100 {
 				w.Write(make([]byte, 1<<20))
 			}
-		}, "over 67108864 bytes"},
+		}, "over 1048576 bytes"},
 		{"no connection", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "claim"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -27,6 +27,10 @@ type entry struct {
 
 	// Reports are what the cloud has not acknowledged yet, in order, without the key.
 	Reports []api.StateReport `json:"reports"`
+
+	// Sent says that the cloud has acknowledged the whole record, so that what is in the
+	// spool may go.
+	Sent bool `json:"sent,omitzero"`
 }
 
 // nodeName tells the activities of one link from those of another that the machine

@@ -130,6 +130,8 @@ func (a *agent) hear(c *connection, r ipc.Reply, output *api.Output) {
 		a.readied(c, r.Ready)
 	case r.Refused != nil:
 		a.refused(c, r.Refused)
+	case r.Forgotten != nil:
+		a.forgotten(r.Forgotten.Activity)
 	case r.Started != nil:
 		if w := a.works[r.Started.Activity]; w != nil && w.State == activity.Starting {
 			w.ran = true
@@ -233,6 +235,8 @@ func (a *agent) refused(c *connection, r *ipc.Refused) {
 		c.Close() // and listen tells of the rest
 	case r.Activity == "":
 		a.Log.Error("the launcher takes a packet for malformed", "err", plain(r.Message))
+	case w != nil && w == a.clearing:
+		a.unforgotten(r.Message)
 	case w != nil && w.State == activity.Starting:
 		a.fail(w, refusal{r.Code, errors.New(r.Message)})
 	}
@@ -263,6 +267,7 @@ func (a *agent) hangUp() {
 	if a.conn != nil {
 		a.conn.Close()
 		a.conn = nil
+		a.clearing = nil // it is asked for again, over another connection
 	}
 }
 

@@ -29,7 +29,8 @@ type keeper interface {
 type recorder interface {
 	// Record sends what lies and comes to lie in the activity's spool, and returns
 	// nil when ended is closed and the cloud has acknowledged all that can be, or
-	// ctx's error. A spool that is not there is empty. An error of its own is final:
+	// ctx's error. A spool that is not there is empty; what is in one beside a record may
+	// go once nil is returned. An error of its own is final:
 	// something of the record will never be sent, and says what.
 	Record(ctx context.Context, act string, ended <-chan struct{}) error
 }

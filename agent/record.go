@@ -36,8 +36,7 @@ type records struct {
 
 var _ recorder = (*records)(nil)
 
-// Record implements recorder. While there is nothing to send it calls nobody. Once all
-// is sent the spool is trimmed.
+// Record implements recorder. While there is nothing to send it calls nobody.
 func (r *records) Record(ctx context.Context, act string, ended <-chan struct{}) error {
 	if !activity.ValidID(act) {
 		return fmt.Errorf("%.80q is no activity, so it has no record", act)
@@ -60,7 +59,8 @@ func (r *records) Record(ctx context.Context, act string, ended <-chan struct{})
 			if s, err = spool.Attach(filepath.Join(r.dir, act), "", ""); err == nil {
 				defer s.Close()
 				u = upload.New(upload.Config{
-					Spool: s, Client: r.client.RecordOf(r.node, act), Run: act,
+					Spool: s, Client: r.client.RecordOf(r.node, act),
+					Runs:    func(run string) bool { return activity.Records(act, run) },
 					Waiting: func(_ time.Duration, err error) { tell(err) },
 				})
 			}
@@ -93,7 +93,7 @@ func (r *records) Record(ctx context.Context, act string, ended <-chan struct{})
 			tell(err)
 			wait = pause
 		case over && !pending:
-			return r.finish(s, u.Report(), act, log)
+			return finish(u.Report(), act, log)
 		case over:
 			continue // until nothing is pending
 		}
@@ -112,13 +112,9 @@ func (r *records) Record(ctx context.Context, act string, ended <-chan struct{})
 	}
 }
 
-// finish trims a spool of which nothing is left to send, and says what was refused.
-func (r *records) finish(s *spool.Spool, report upload.Report, act string, log *slog.Logger) error {
-	freed, err := s.Trim()
-	if err != nil {
-		log.Warn("the spool is not trimmed", "error", err)
-	}
-	log.Info("the record is sent", "events", report.Events, "artifacts", report.Artifacts, "refused", len(report.Refused), "freed", freed)
+// finish says what was refused of a record of which nothing is left to send.
+func finish(report upload.Report, act string, log *slog.Logger) error {
+	log.Info("the record is sent", "events", report.Events, "artifacts", report.Artifacts, "refused", len(report.Refused))
 	if n := len(report.Refused); n > 0 {
 		return fmt.Errorf("the record of %s is not sent whole: %d refused, the first %v", act, n, report.Refused[0])
 	}

@@ -42,7 +42,7 @@ const patience = time.Minute
 var hurried = pace{
 	first: 5 * time.Millisecond, most: 40 * time.Millisecond, longest: 100 * time.Millisecond, rest: 10 * time.Millisecond,
 	hello: 10 * time.Second, again: 10 * time.Millisecond, progress: time.Millisecond,
-	write: 10 * time.Second, facts: 10 * time.Second, end: 20 * time.Second,
+	write: 10 * time.Second, facts: 10 * time.Second, end: 20 * time.Second, unlink: 20 * time.Second,
 }
 
 // A cloud is a real control plane, and a way to come between it and who calls it.
@@ -483,8 +483,11 @@ type launcher struct {
 	kinds   []string
 	starts  map[string]int // ever, of each activity
 	running map[string]activity.Reason
-	asked   []string // every request, in order
+	asked   []string // every start and stop, in order
+	forgot  []string // activities whose spools were emptied
 	conn    *ipc.Conn
+
+	unforgotten int // how many such requests are refused before
 }
 
 func newLauncher(t testing.TB) *launcher {
@@ -550,6 +553,18 @@ func (l *launcher) serve(c *ipc.Conn) {
 			if !l.hold {
 				l.started(c, r.Start.Activity)
 			}
+		case r.Forget != nil:
+			if _, runs := l.running[r.Forget.Activity]; runs {
+				c.WriteReply(ipc.Reply{Refused: &ipc.Refused{Activity: r.Forget.Activity, Code: activity.Denied, Message: "it runs"}})
+				break
+			}
+			if l.unforgotten > 0 {
+				l.unforgotten--
+				c.WriteReply(ipc.Reply{Refused: &ipc.Refused{Activity: r.Forget.Activity, Code: activity.Capacity, Message: "another one"}})
+				break
+			}
+			l.forgot = append(l.forgot, r.Forget.Activity)
+			c.WriteReply(ipc.Reply{Forgotten: &ipc.Forgotten{Activity: r.Forget.Activity}})
 		case r.Stop != nil:
 			l.asked = append(l.asked, "stop "+string(r.Stop.Reason))
 			if _, runs := l.running[r.Stop.Activity]; runs {

@@ -25,12 +25,13 @@ type pace struct {
 	write       time.Duration // for the launcher to take a request
 	facts       time.Duration // for what the host is
 	end         time.Duration // from the context's end to Run's return
+	unlink      time.Duration // the same, where records are still to be sent
 }
 
 var usual = pace{
 	first: time.Second, most: time.Minute, longest: 10 * time.Minute, rest: 30 * time.Second,
 	hello: 5 * time.Second, again: 5 * time.Second, progress: 5 * time.Second,
-	write: 10 * time.Second, facts: 30 * time.Second, end: 25 * time.Second,
+	write: 10 * time.Second, facts: 30 * time.Second, end: 25 * time.Second, unlink: 80 * time.Second,
 }
 
 // backoff is how long to wait before the same is tried again. The zero backoff is

@@ -50,7 +50,12 @@ type work struct {
 	ran       bool          // a workload may have run, so there may be a record
 	quiet     chan struct{} // closed when no process of it is left
 	recording bool
-	recorded  bool
+	recorded  bool // nothing more of it will be sent
+
+	// Of a spool whose record is sent whole.
+	clearAt   time.Time
+	clearWait backoff
+	cleared   bool // the launcher has removed what was in it
 }
 
 // launched reports whether it is the launcher's: it may run, or may be about to.
@@ -256,6 +261,7 @@ func (a *agent) advance(w *work) {
 	}
 	a.report(w)
 	a.record(w)
+	a.clear(w)
 	switch {
 	case w.State.Ended() || w.stopping != "" || a.closing:
 	case w.State != activity.Ready && a.due(w.due):
@@ -266,7 +272,7 @@ func (a *agent) advance(w *work) {
 	case a.conn != nil && a.conn.ready != nil:
 		a.start(w)
 	}
-	if w.closed && (!w.ran || w.recorded) && w.cancel == nil && !w.sending {
+	if w.closed && (!w.ran || w.recorded && !w.uncleared()) && w.cancel == nil && !w.sending {
 		a.forget(w)
 	}
 }
@@ -453,7 +459,7 @@ func (a *agent) unpin(w *work) {
 // ended, only a few at once.
 func (a *agent) record(w *work) {
 	const most = 4
-	if !w.ran || w.recording || w.recorded || a.closing {
+	if !w.ran || w.recording || w.recorded || a.closing && !a.draining {
 		return
 	}
 	if w.State.Ended() && a.recording >= most {
@@ -470,11 +476,58 @@ func (a *agent) record(w *work) {
 				return
 			}
 			w.recorded = true
+			a.again = true
 			if err != nil {
-				a.Log.Error("not all of the record can be sent", "activity", w.id(), "err", plain(err.Error()))
+				a.Log.Error("not all of the record can be sent: it stays in its spool", "activity", w.id(), "err", plain(err.Error()))
+				a.kept = append(a.kept, w.id())
+				return
+			}
+			w.Sent = true
+			if w.kept {
+				a.save(w)
 			}
 		}
 	})
+}
+
+// uncleared reports whether what is in the spool may go and has not.
+func (w *work) uncleared() bool { return w.Sent && !w.cleared }
+
+// clear has the launcher remove what is in the spool of a work whose record is sent:
+// whatever a workload left there, the agent may not be able to. The launcher does one
+// at a time.
+func (a *agent) clear(w *work) {
+	switch {
+	case !w.uncleared() || !w.State.Ended():
+		return
+	case a.Dial == nil: // and so nothing ran
+		w.cleared = true
+		return
+	case a.conn == nil || a.conn.ready == nil || a.clearing != nil || !a.due(w.clearAt):
+		return
+	}
+	a.clearing = w
+	a.request(ipc.Request{Forget: &ipc.Forget{Activity: w.id()}})
+}
+
+// forgotten takes note that the launcher has emptied a spool.
+func (a *agent) forgotten(id string) {
+	if w := a.works[id]; w != nil && w.Sent {
+		w.cleared = true
+	}
+	if a.clearing != nil && a.clearing.id() == id {
+		a.clearing = nil
+	}
+	a.again = true
+}
+
+// unforgotten takes note that the launcher has not emptied the spool that it was asked
+// to, which it is asked again.
+func (a *agent) unforgotten(why string) {
+	w := a.clearing
+	a.clearing = nil
+	w.clearAt = time.Now().Add(w.clearWait.next(a.pace, false, 0))
+	a.Log.Warn("a spool whose record is sent was not emptied", "activity", w.id(), "err", plain(why))
 }
 
 // restore makes works of what an earlier life has left in the journal. What the
@@ -491,7 +544,7 @@ func (a *agent) restore(entries []entry) {
 		a.add(w)
 		switch {
 		case w.State.Ended():
-			w.ran = true // it may have
+			w.ran, w.recorded = true, w.Sent // it may have
 			if len(w.Reports) == 0 {
 				a.close(w)
 			}

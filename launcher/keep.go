@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hanzoai/link/activity"
@@ -24,9 +26,11 @@ import (
 //
 // Each spool is counted once: when its work has ended, before that is told, or when the
 // launcher starts. After that nobody fills it but the agent, which writes a few bytes
-// as it sends, and which has a disk to fill without it. The loop never counts. While
-// the spools of an earlier life are being counted a start is refused, and one whose
-// agent is gone counts meanwhile with what its work was admitted with.
+// as it sends, and which has a disk to fill without it. What keeps a start from being
+// admitted is counted once more, for the owner may have removed some of it. The loop
+// never counts. While the spools of an earlier life are being counted a start is
+// refused, and one whose agent is gone counts meanwhile with what its work was admitted
+// with.
 
 const (
 	// uncountable is the size of a spool that holds more than is counted: more than any
@@ -40,8 +44,8 @@ const (
 	forgetLimit = 10 * time.Minute
 )
 
-// sized says what a spool holds, in bytes on disk. The last of an earlier life's has
-// no activity.
+// sized says what a spool holds, in bytes on disk. One without an activity says that
+// all were counted.
 type sized struct {
 	activity string
 	size     int64
@@ -87,8 +91,8 @@ func (l *launcher) census(ctx context.Context) {
 // measure counts what a spool holds. What cannot be read is uncountable, too.
 func (l *launcher) measure(ctx context.Context, id string) int64 {
 	dir, err := l.openSpool(id)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return 0 // what is no directory is root's own, and no workload's
 	}
 	var size int64
 	if err == nil {
@@ -133,7 +137,7 @@ func (l *launcher) counted(s sized) {
 	_, awaited := l.kept[s.activity]
 	switch {
 	case s.activity == "":
-		l.complete = true
+		l.complete, l.recounting = true, false
 	case l.complete && !awaited: // forgotten meanwhile
 	case s.size == 0:
 		delete(l.kept, s.activity)
@@ -154,10 +158,33 @@ func (l *launcher) room(p policy.Policy, ask policy.Ask, held policy.Held, free 
 	held.Disk = min(held.Disk+kept, uncountable)
 	err := p.Capacity(ask, held, free)
 	if d, ok := errors.AsType[policy.Denied](err); ok && d.Rule == "capacity.disk" && kept > 0 {
+		l.recount()
 		d.Reason += fmt.Sprintf("; what ended work has left in %s, where its record is not sent, holds %d bytes, and hanzo status names it", l.Spool, kept)
 		return d
 	}
 	return err
+}
+
+// recount counts what is kept once more, for the next start.
+func (l *launcher) recount() {
+	if l.recounting {
+		return
+	}
+	l.recounting = true
+	ids := slices.Collect(maps.Keys(l.kept))
+	l.tasks.Go(func() {
+		for _, id := range append(ids, "") {
+			s := sized{activity: id}
+			if id != "" {
+				s.size = l.measure(l.ctx, id)
+			}
+			select {
+			case l.sizes <- s:
+			case <-l.ctx.Done():
+				return
+			}
+		}
+	})
 }
 
 // forgetSpool has the spool of an ended activity emptied, one at a time.

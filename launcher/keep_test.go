@@ -148,6 +148,32 @@ func TestKeptOfAnEarlierLife(t *testing.T) {
 	a.ended(s)
 }
 
+// TestKeptRemovedByTheOwner: what the owner has removed counts no more, once it kept a
+// start from being admitted.
+func TestKeptRemovedByTheOwner(t *testing.T) {
+	r := newRig(t)
+	r.policy(capDisk(8 << 20))
+	var big string
+	r.earlier("act_old", func(dir string) {
+		big = filepath.Join(dir, "big")
+		r.must(os.WriteFile(big, make([]byte, 3<<20), 0o600))
+	})
+	a := r.serve().connect().offered()
+	_, refused := a.roomFor(6 << 20)
+	a.refused(refused, activity.Capacity, "hanzo status")
+	r.must(os.Remove(big))
+	a.until("a start is admitted", func() bool {
+		s, reply := a.roomFor(6 << 20)
+		if reply.Refused != nil {
+			a.refused(reply, activity.Capacity, "")
+			return t.Failed()
+		}
+		a.started(reply, s)
+		a.ended(s)
+		return true
+	})
+}
+
 // TestKeptUncountable: one that is nested deeper than is counted keeps everything from
 // starting, for nobody knows what it holds; it can be forgotten all the same.
 func TestKeptUncountable(t *testing.T) {

@@ -154,6 +154,7 @@ type launcher struct {
 
 	kept       map[string]int64 // what ended activities have left in their spools, in bytes
 	complete   bool             // kept has what earlier lives have left
+	recounting bool             // some of kept are being counted again
 	forgetting string           // the activity whose spool is being emptied
 }
 

@@ -11,14 +11,12 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/hanzoai/link/spool/canon"
-	"github.com/hanzoai/link/spool/durable"
 	"github.com/hanzoai/link/spool/record"
 )
 
@@ -244,7 +242,7 @@ func (r *artifactReader) Close() error {
 
 // OpenArtifact opens an artifact's canonical, uncompressed bytes. The last read
 // fails when they are not the ones that the address names, and an earlier one when
-// they are more than its metadata says. One that was trimmed is fs.ErrNotExist.
+// they are more than its metadata says.
 func (s *Spool) OpenArtifact(sha canon.SHA256) (io.ReadCloser, error) {
 	if !sha.Valid() {
 		return nil, fmt.Errorf("%q is no address of an artifact", sha)
@@ -268,9 +266,6 @@ func (s *Spool) OpenArtifact(sha canon.SHA256) (io.ReadCloser, error) {
 		f, err = s.files.open(path, os.O_RDONLY, 0)
 	}
 	if errors.Is(err, fs.ErrNotExist) && held {
-		if acked, _ := s.ArtifactAcked(sha); acked {
-			return nil, fmt.Errorf("opening artifact: %w", absent("the bytes of artifact "+string(sha)+" were dropped, for the server has them"))
-		}
 		return nil, fmt.Errorf("%w: artifact %s has metadata and no bytes; put it again", ErrCorrupt, sha)
 	}
 	if err != nil {
@@ -286,53 +281,4 @@ func (s *Spool) OpenArtifact(sha canon.SHA256) (io.ReadCloser, error) {
 		r.r, r.zstd = z, z
 	}
 	return r, nil
-}
-
-// Trim drops what a spool need not keep once nobody writes it any more: the bytes of
-// the artifacts that the server has acknowledged, and files that were left in the
-// making. It returns how many bytes that frees. Logs, metadata and acks stay, and a
-// spool that is trimmed is whole but for the bytes that it can no longer give. It may
-// be repeated.
-func (s *Spool) Trim() (freed int64, err error) {
-	drop := func(path string) error {
-		info, err := s.files.root.Lstat(s.files.rel(path))
-		if err != nil || info.IsDir() {
-			return nil // gone already, or nothing of ours
-		}
-		if err := s.files.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("trimming spool: %w", err)
-		}
-		freed += info.Size()
-		return nil
-	}
-	held, err := s.Artifacts()
-	if err != nil {
-		return 0, err
-	}
-	for _, sha := range held {
-		acked, err := s.ArtifactAcked(sha)
-		if err != nil {
-			return freed, err
-		}
-		if !acked {
-			continue
-		}
-		path := s.path(artifacts, string(sha))
-		if err := errors.Join(drop(path), drop(path+".zst")); err != nil {
-			return freed, err
-		}
-	}
-	for _, folder := range []string{runs, artifacts, datasets, gates} {
-		dir := s.path(folder, "")
-		err := s.files.each(dir, 0, func(name string) error {
-			if !durable.IsTemp(name) {
-				return nil
-			}
-			return drop(filepath.Join(dir, name))
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return freed, err
-		}
-	}
-	return freed, nil
 }

@@ -26,9 +26,8 @@
 //
 // Before anyone has signed in, a spool is local/default.
 //
-// Only logs, metrics and acks ever change, logs and metrics by growing. Metadata
-// stays as long as a log that may name it, because reading a log checks it; the bytes
-// of an artifact may go once the server has them ([Spool.Trim]).
+// Only logs, metrics and acks ever change, logs and metrics by growing. What is here
+// stays: to remove a spool, or what the server has of it, is for whose it is.
 //
 // # Crashes
 //

@@ -16,7 +16,6 @@ import (
 
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable/durabletest"
-	"github.com/hanzoai/link/spool/record"
 )
 
 // hostile returns a recorded spool as its reader has it, its folder, and a folder
@@ -119,8 +118,6 @@ func everything(s *Spool) error {
 	note(err)
 	note(s.AckGate(hash))
 	note(s.FileUnder("acme", "", "one"))
-	_, err = s.Trim()
-	note(err)
 	return errors.Join(errs...)
 }
 
@@ -391,50 +388,6 @@ func TestHostileWords(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestTrim(t *testing.T) {
-	s, root, _ := hostile(t) // of which the config is acknowledged
-	left := s.path(artifacts, ".incoming.0123.tmp")
-	if err := os.WriteFile(left, make([]byte, 1000), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	freed, err := s.Trim()
-	if want := int64(len(configBytes) + 1000); freed != want || err != nil {
-		t.Errorf("Trim = %d, %v, want %d", freed, err, want)
-	}
-	if again, err := s.Trim(); again != 0 || err != nil {
-		t.Errorf("Trim again = %d, %v", again, err)
-	}
-	sha := canon.Sum(configBytes)
-	if _, err := s.OpenArtifact(sha); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrCorrupt) {
-		t.Errorf("opening what was trimmed: %v", err)
-	}
-	if _, held := s.Artifact(sha); !held {
-		t.Errorf("its metadata went too")
-	}
-	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file in the making is left: %v", err)
-	}
-	r, err := s.OpenArtifact(canon.Sum(environmentBytes))
-	if got, err := readAll(t, r, err); got != string(environmentBytes) || err != nil {
-		t.Errorf("what the server has not: %q, %v", got, err)
-	}
-	if v, err := s.View("run"); err != nil || v.Seq != uint64(len(script())) {
-		t.Errorf("the log reads as %d, %v", v.Seq, err)
-	}
-	// Its producer can put it again, and go on.
-	own, err := Open(root, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := own.Put(artifactOf(record.KindConfig, record.Train), bytes.NewReader(configBytes)); err != nil {
-		t.Fatal(err)
-	}
-	r, err = own.OpenArtifact(sha)
-	if got, err := readAll(t, r, err); got != string(configBytes) || err != nil {
-		t.Errorf("put again: %q, %v", got, err)
 	}
 }
 

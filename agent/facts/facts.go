@@ -37,8 +37,8 @@ const (
 )
 
 // Read answers what can be known of the host whose files are beneath root ("/" on
-// a host) within twenty seconds. gpuHelper is the path of hanzo-gpu, empty where
-// there is none; storeDir is where the store is or will be, and its file system's
+// a host) within twenty seconds. gpuHelper is the path of hanzo-gpu, which need not be
+// there; storeDir is where the store is or will be, and its file system's
 // free bytes are the disk. Offers, Lanes, Engine and Policy are the caller's to
 // fill. The error is ctx's and nothing else's.
 func Read(ctx context.Context, root, gpuHelper, storeDir string) (api.WorkerFacts, error) {

@@ -164,12 +164,9 @@ func (h host) nvidia(ctx context.Context, helper string) func(*api.WorkerFacts) 
 	}
 }
 
-// askHelper runs hanzo-gpu. A helper that crashed with its driver, hangs or finds
-// no library has not answered.
+// askHelper runs hanzo-gpu. A helper that is not there, crashed with its driver, hangs
+// or finds no library has not answered.
 func askHelper(ctx context.Context, path string) (NVIDIA, bool) {
-	if path == "" {
-		return NVIDIA{}, false
-	}
 	out, err := output(ctx, path)
 	if err != nil {
 		return NVIDIA{}, false
