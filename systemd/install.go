@@ -690,6 +690,10 @@ func (h Host) forget(name string) error {
 	return h.remember(sums)
 }
 
+// Renew has the next Start start the agent anew, if it runs: it holds a link that is
+// about to be replaced. That is remembered, should the caller be killed before.
+func (h Host) Renew() error { return h.forget("hanzo-link") }
+
 func (h Host) remember(sums map[string]string) error {
 	text, err := json.Marshal(sums)
 	if err != nil {

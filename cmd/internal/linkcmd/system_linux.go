@@ -160,6 +160,9 @@ func (s system) settle(ctx context.Context, out io.Writer, l agent.Link, credent
 		return unfinished(err)
 	}
 	if credential != "" {
+		if err := s.Renew(); err != nil {
+			return unfinished(err)
+		}
 		if err := l.Write(s.dir, credential, uid, gid); err != nil {
 			return unfinished(err)
 		}

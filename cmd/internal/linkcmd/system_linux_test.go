@@ -757,6 +757,26 @@ func TestOneAtATime(t *testing.T) {
 	h.unlinks()
 }
 
+// TestLinkedAnewBesideAnAgent: an agent that runs holds the link that it was started
+// with, which a new one has replaced, and so it is started anew.
+func TestLinkedAnewBesideAnAgent(t *testing.T) {
+	h := newHost(t, newCloud(t))
+	h.links()
+	if err := os.Remove(filepath.Join(h.dir, linkFile)); err != nil {
+		t.Fatal(err)
+	}
+	h.calls = nil
+	h.links()
+	if !slices.Contains(h.calls, "systemctl stop hanzo-link.service") {
+		t.Errorf("it ran %q", h.calls)
+	}
+	h.calls = nil
+	h.links()
+	if slices.Contains(h.calls, "systemctl stop hanzo-link.service") {
+		t.Errorf("where all is current it ran %q", h.calls)
+	}
+}
+
 // TestLockedByAgent: the state directory is one that the agent can open, and so lock.
 // That keeps nobody from unlinking.
 func TestLockedByAgent(t *testing.T) {
