@@ -9,7 +9,9 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"syscall"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/kernels/cpu"
 	"github.com/hanzoai/link/spool"
@@ -49,6 +51,34 @@ func (r *Record) Flag(flags *flag.FlagSet) {
 
 // Open opens the spool.
 func (r Record) Open() (*spool.Spool, error) { return spool.Open(r.root, "", "") }
+
+// OpenToSend opens the spool to send what is in it. One that another user writes, as
+// the workload of a linked machine writes its activity's, is [spool.Attach]ed, for it
+// is not trusted: only says which runs of it are sent, the activity's, so that whatever
+// else was put there is not sent in the name of who sends. nil is every run.
+func (r Record) OpenToSend() (s *spool.Spool, only func(run string) bool, err error) {
+	root := r.root
+	if root == "" {
+		if root, err = spool.Root(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, nil, err
+	}
+	name := filepath.Base(root)
+	info, err := os.Stat(root)
+	if err != nil {
+		s, err = r.Open()
+		return s, nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() || activity.ValidID(name) {
+		s, err = spool.Attach(root, "", "")
+		return s, func(run string) bool { return activity.Records(name, run) }, err
+	}
+	s, err = r.Open()
+	return s, nil, err
+}
 
 // A Run is a spool with one of its logs open: what a run is recorded in.
 type Run struct {

@@ -31,6 +31,10 @@ A record belongs to the control plane it was first sent to, and another is refus
 because what was acknowledged is not there. --again forgets that and sends all of it
 to the one at $HANZO_API.
 
+Of a folder that another user writes, as the spool of an activity on a linked machine,
+only the runs that are the activity's of the folder's name are sent: root sends them with
+$HANZO_SPOOL set to that folder.
+
 --check sends nothing: it compares the server's view of every run with what its
 log here adds up to.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
@@ -46,7 +50,7 @@ log here adds up to.`,
 			if len(args) > 0 {
 				return term.Usagef("sync takes no arguments: it sends the whole spool")
 			}
-			s, err := r.Open()
+			s, only, err := r.OpenToSend()
 			if err != nil {
 				return err
 			}
@@ -60,7 +64,7 @@ log here adds up to.`,
 			waiting := func(d time.Duration, err error) {
 				fmt.Fprintf(streams.Err, "waiting %v for the control plane: %v\n", d.Round(100*time.Millisecond), err)
 			}
-			report, err := upload.New(upload.Config{Spool: s, Client: client, Again: *again, Waiting: waiting}).Drain(ctx)
+			report, err := upload.New(upload.Config{Spool: s, Client: client, Runs: only, Again: *again, Waiting: waiting}).Drain(ctx)
 			if err := showSync(streams.Out, s, report, err == nil, *asJSON); err != nil {
 				return err
 			}

@@ -219,3 +219,64 @@ func TestFitSaysWhatIsLeft(t *testing.T) {
 		t.Errorf("showLeft says %q, want %q…", got, want)
 	}
 }
+
+// TestSyncOfAnother: root sends, with a person's token, the spool that the workload of
+// a linked machine has written, as the user hanzo-work in a folder that it shares with
+// the agent: the activity's run and nothing else, through no link, and only as the org
+// and project, and to the control plane, that the agent began to send it to.
+func TestSyncOfAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("to send another user's spool takes root")
+	}
+	const act, work, agent = "act_01JB7Q8ZK3M2N4P5R6S7T8V9W0", 64001, 64002
+	dir := filepath.Join(t.TempDir(), act)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chown(dir, work, agent), os.Chmod(dir, os.ModeSetgid|0o770)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HANZO_SPOOL", dir)
+	s := &shell{t}
+	s.serve()
+	s.begun(act)
+	s.begun("forged")
+	if err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, work, agent))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s.says(term.OK, "sync", "1 events")
+	s.says(term.OK, "sync", "0 events")
+	client, err := api.FromEnvironment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Run(t.Context(), act); err != nil {
+		t.Errorf("the activity's run: %v", err)
+	}
+	if _, err := client.Run(t.Context(), "forged"); err == nil {
+		t.Error("a run of another name was sent in the name of who sends")
+	}
+	s.serve()
+	s.says(term.Unsynced, "sync", "another control plane")
+
+	if err := os.RemoveAll(filepath.Join(dir, "local")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "local")); err != nil {
+		t.Fatal(err)
+	}
+	if got, out := s.types(t.Context(), "sync"); got == term.OK {
+		t.Errorf("through a link: %s", out)
+	}
+	if err := os.Remove(filepath.Join(dir, "local")); err != nil {
+		t.Fatal(err)
+	}
+	if got, out := s.types(t.Context(), "sync"); got == term.OK {
+		t.Errorf("of nothing: %s", out)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("looking made %v", left)
+	}
+}
