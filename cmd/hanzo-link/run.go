@@ -83,10 +83,8 @@ func config(presence bool, log *slog.Logger) (agent.Config, error) {
 	} else if err := system(&cfg); err != nil {
 		return agent.Config{}, err
 	}
-	gpu := filepath.Join(lib, "hanzo-gpu")
-	if _, err := os.Stat(gpu); err != nil {
-		gpu = ""
+	cfg.Facts = func(ctx context.Context) (api.WorkerFacts, error) {
+		return facts.Read(ctx, "/", filepath.Join(lib, "hanzo-gpu"), cfg.Store)
 	}
-	cfg.Facts = func(ctx context.Context) (api.WorkerFacts, error) { return facts.Read(ctx, "/", gpu, cfg.Store) }
 	return cfg, nil
 }

@@ -48,7 +48,6 @@ import (
 	"github.com/hanzoai/link/agent"
 	"github.com/hanzoai/link/agent/facts"
 	"github.com/hanzoai/link/cmd/internal/logincmd"
-	"github.com/hanzoai/link/cmd/internal/offer"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool/durable"
@@ -88,9 +87,10 @@ var Unlink = term.Command{
 	Name:  "unlink",
 	Short: "end this machine's work and take it out of your org",
 	Long: `
-It stops every workload and waits for it, tells the control plane that the machine is
-gone, which ends its credential, and removes the services and their programs. The
-policy, the audit log, the store and the records of runs stay.
+It stops every workload and waits for it, and up to a minute and a half for the agent to
+send what was recorded; tells the control plane that the machine is gone, which ends its
+credential; and removes the services and their programs. The policy, the audit log, the
+store and what was not sent stay, and it says how a person sends that.
 
 Where the control plane cannot be told, the services go all the same; the command then
 fails, and is to be run again.`,
@@ -343,20 +343,6 @@ func tell(out io.Writer, steps ...systemd.Step) {
 	}
 }
 
-// offers prints what this host would offer.
-func offers(out io.Writer, all []offer.Verdict) {
-	fmt.Fprintln(out, "\nwhat this host would offer:")
-	table := term.NewTable(out)
-	for _, v := range all {
-		what := "no"
-		if v.Offered {
-			what = "yes"
-		}
-		table.Row("  "+v.Kind, what, v.Why)
-	}
-	table.Flush()
-}
-
 // beside is the folder of this program, which is a release's.
 func beside() (string, error) {
 	self, err := os.Executable()
@@ -366,13 +352,9 @@ func beside() (string, error) {
 	return filepath.Dir(self), err
 }
 
-// readFacts is facts.Read with the helper of a release, where it has one.
+// readFacts is facts.Read with the helper of a release.
 func readFacts(bin, store string) func(context.Context) (api.WorkerFacts, error) {
 	return func(ctx context.Context) (api.WorkerFacts, error) {
-		helper := filepath.Join(bin, "hanzo-gpu")
-		if _, err := os.Stat(helper); err != nil {
-			helper = ""
-		}
-		return facts.Read(ctx, "/", helper, store)
+		return facts.Read(ctx, "/", filepath.Join(bin, "hanzo-gpu"), store)
 	}
 }

@@ -111,7 +111,8 @@ func (p presence) link(ctx context.Context, out io.Writer) error {
 	for _, kind := range offer.Kinds {
 		none = append(none, offer.Verdict{Kind: kind, Why: "presence only"})
 	}
-	offers(out, none)
+	fmt.Fprintln(out, "this host, now:")
+	offer.Print(out, none)
 	return nil
 }
 

@@ -133,7 +133,8 @@ func (s system) link(ctx context.Context, out io.Writer) error {
 	if unknown != nil {
 		return errors.Join(err, unknown)
 	}
-	offers(out, verdicts)
+	fmt.Fprintln(out, "this host, now:")
+	offer.Print(out, verdicts)
 	fmt.Fprintf(out, "what it may do is yours to say, in %s: sudo hanzo policy allow KIND\n\n%s\n", policy.Path, warning)
 	return err
 }
@@ -305,10 +306,15 @@ func (s system) unlink(ctx context.Context, out io.Writer) error {
 	if err := durable.WriteFile(filepath.Join(s.dir, markerFile), nil, 0o644); err != nil {
 		return err
 	}
+	fmt.Fprintln(out, "ending all work; the agent then sends what was recorded, which takes a minute and a half at most")
 	steps, err := s.Stop(ctx)
 	tell(out, steps...)
 	if err != nil {
 		return fmt.Errorf("the services were not stopped, so nothing is taken away: %w: run sudo hanzo unlink again", err)
+	}
+	address := ""
+	if l, err := agent.ReadLink(s.dir); err == nil {
+		address = l.API
 	}
 	note, cloud := s.end(ctx)
 	if ctx.Err() != nil {
@@ -330,6 +336,9 @@ func (s system) unlink(ctx context.Context, out io.Writer) error {
 	}
 	if cloud != nil {
 		return fmt.Errorf("the services are gone and all work has ended, and the control plane does not know yet: %w: run sudo hanzo unlink again when it can", cloud)
+	}
+	if ids := kept(s.dir); len(ids) > 0 {
+		fmt.Fprintln(out, tellKept(s.dir, address, ids))
 	}
 	fmt.Fprintf(out, "unlinked; yours, and kept: %s, and in %s the audit log, the store and the records of runs; and the users hanzo-link and hanzo-work, whose files those are\n", policy.Path, systemd.State)
 	return nil
