@@ -37,7 +37,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -60,7 +59,7 @@ func run(args []string, in io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(args) == 2 && args[0] == asCloud || len(args) == 1 && args[0] == asPen {
-		err := error(nil)
+		var err error
 		if args[0] == asCloud {
 			err = cloud(ctx, args[1], stdout)
 		} else {
@@ -104,7 +103,7 @@ func run(args []string, in io.Reader, stdout, stderr io.Writer) int {
 	if *asJSON {
 		show = r.json
 	}
-	if err := errors.Join(show(stdout)); err != nil {
+	if err := show(stdout); err != nil {
 		fmt.Fprintln(stderr, "claims:", err)
 		return 1
 	}

@@ -122,7 +122,7 @@ func measure(ctx context.Context, long time.Duration, said io.Writer) (_ *report
 // startMachine runs this program as the machine, and answers its agent's pid.
 func startMachine(binary string, c *cloud, said io.Writer) (pid int, end func(), err error) {
 	runtime.LockOSThread() // the death signal is sent when this thread ends
-	m := exec.Command("/proc/self/exe", asMachine, binary, c.base, strconv.Itoa(os.Getpid()))
+	m := exec.Command("/proc/self/exe", asMachine, binary, c.base)
 	m.Stderr = said
 	m.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	in, err := m.StdinPipe()
@@ -252,7 +252,7 @@ func value(file, name string) string {
 // folders that hanzo link writes to, links, listens as the launcher, runs the agent,
 // says its pid, and ends it when standard input does. The person's token is the first
 // line there.
-func machine(binary, base, _ string) error {
+func machine(binary, base string) error {
 	in := bufio.NewReader(os.Stdin)
 	token, err := in.ReadString('\n')
 	if err != nil {

@@ -35,8 +35,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 5 && os.Args[1] == asMachine {
-		if err := machine(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+	if len(os.Args) == 4 && os.Args[1] == asMachine {
+		if err := machine(os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, "rest: the machine:", err)
 			os.Exit(1)
 		}

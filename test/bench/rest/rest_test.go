@@ -13,7 +13,7 @@ import (
 
 // The test's binary is also the machine.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 5 && os.Args[1] == asMachine {
+	if len(os.Args) == 4 && os.Args[1] == asMachine {
 		main()
 		return
 	}
