@@ -46,3 +46,21 @@ func TestProxyAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestEndlessRefusal: of a page that has no end only the beginning is read, and its
+// status counts.
+func TestEndlessRefusal(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		for page := make([]byte, 64<<10); ; {
+			if _, err := w.Write(page); err != nil {
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	c := &api.Client{Base: server.URL, Token: func() (string, error) { return "t", nil }}
+	if retry, _ := api.Retryable(c.DeleteWorker(t.Context(), "node")); !retry {
+		t.Error("it is no 503")
+	}
+}

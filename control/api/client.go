@@ -23,6 +23,7 @@ const (
 	callTimeout = 60 * time.Second // a whole call, so that a server that never answers costs this much
 	uploadFloor = 64 << 10         // bytes a second below which an upload is given up
 	maxAnswer   = 64 << 20         // bytes of one JSON answer
+	maxRefusal  = 64 << 10         // bytes of a refusal; what follows is not read
 	largeBody   = 1 << 20          // a body over it is sent once the server agrees to read it, so that a refusal is heard
 )
 
@@ -271,14 +272,11 @@ func withoutURL(err error) error {
 // readAnswer turns a refusal into a Problem and decodes anything else into out. An
 // answer of more than most bytes is an error, and is not read further.
 func readAnswer(call string, resp *http.Response, out any, most int64) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
-	if err != nil {
-		return &transportError{call, fmt.Errorf("reading the answer: %w", err)}
-	}
-	if int64(len(body)) > most {
-		return fmt.Errorf("%s: the answer is over %d bytes", call, most)
-	}
 	if resp.StatusCode/100 != 2 {
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+		if err != nil {
+			return &transportError{call, fmt.Errorf("reading the answer: %w", err)}
+		}
 		return problemOf(call, resp, body)
 	}
 	// A proxy's page with 200 acknowledges nothing, and its 204 is no object.
@@ -291,6 +289,13 @@ func readAnswer(call string, resp *http.Response, out any, most int64) error {
 	}
 	if out == nil {
 		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err != nil {
+		return &transportError{call, fmt.Errorf("reading the answer: %w", err)}
+	}
+	if int64(len(body)) > most {
+		return fmt.Errorf("%s: the answer is over %d bytes", call, most)
 	}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" {
