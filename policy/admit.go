@@ -21,7 +21,8 @@ type Ask struct {
 }
 
 // Held is what running work holds, all together: how many workloads, and the sum
-// of what each was admitted with. The workload that is asked about is not in it.
+// of what each was admitted with. The workload that is asked about is not in it. Disk
+// is also what ended work has left, where that is known.
 type Held struct {
 	Count        int
 	VRAM, Memory int64

@@ -46,8 +46,11 @@ import (
 //
 //	/in/stage  the stage's tree, read-only
 //	/in/base   the base's tree, read-only; a stage says "init": {"dir": "../base"}
-//	/spool     /var/lib/hanzo/link/spool/<activity>, writable and kept: what the
-//	           run recorded, which the agent uploads while it runs and after
+//	/spool     /var/lib/hanzo/link/spool/<activity>, writable: what the run
+//	           recorded, which the agent uploads while it runs and after. Once the
+//	           cloud has all of it the folder is emptied, and stays, so that the
+//	           activity never runs again; until then what is in it counts against
+//	           caps.disk of the policy, beside what running work holds
 //	<dir>      its run directory, writable, deleted at stop
 //
 // and the system's runtime paths, and the device nodes of gpus and of no other

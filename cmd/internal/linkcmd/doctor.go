@@ -121,6 +121,9 @@ func (p patient) examine(ctx context.Context) []finding {
 	if !r.Presence {
 		all = p.host(ctx, p, r)
 	}
+	if len(r.Kept) > 0 {
+		all = append(all, note("kept", "%s", tellKept(r.dir, r.API, r.Kept)))
+	}
 	if !r.Linked {
 		return append(all, note("link", "this machine is not linked: run %s", r.again))
 	}

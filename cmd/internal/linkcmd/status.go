@@ -70,8 +70,10 @@ type standing struct {
 	Silent   string        `json:"silent,omitzero"`  // why it does not say
 	Services []service     `json:"services"`         // of systemd; none for presence
 	Policy   *admits       `json:"policy,omitempty"` // null for presence
+	Kept     []string      `json:"kept"`             // activities of which something stays in the spool
 
 	again string // the command that links
+	dir   string // the state directory of a host that runs work
 }
 
 // A service is a unit of systemd, as it is.
@@ -110,7 +112,7 @@ func thisLooker() looker {
 
 // look finds out how the machine stands.
 func (l looker) look(ctx context.Context) standing {
-	r := standing{again: l.again, Services: []service{}}
+	r := standing{again: l.again, dir: l.dir, Services: []service{}}
 	status := l.status
 	link, err := agent.ReadLink(l.dir)
 	if err != nil && l.presence != "" {
@@ -128,6 +130,12 @@ func (l looker) look(ctx context.Context) standing {
 		r.Silent = "the agent does not run"
 	} else {
 		r.Silent = "what the agent says of itself cannot be read: " + err.Error()
+	}
+	r.Kept = []string{}
+	if r.Agent != nil {
+		r.Kept = append(r.Kept, r.Agent.Kept...)
+	} else if !r.Presence {
+		r.Kept = append(r.Kept, kept(l.dir)...)
 	}
 	if !r.Presence {
 		r.Services = l.services(ctx)
@@ -230,6 +238,9 @@ func (r standing) print(w io.Writer, now time.Time) {
 		}
 	} else if r.Linked {
 		row("agent", "%s", r.Silent)
+	}
+	if len(r.Kept) > 0 {
+		row("kept", "%s", tellKept(r.dir, r.API, r.Kept))
 	}
 	for _, s := range r.Services {
 		if r.Linked || s.State != "not installed" {

@@ -621,6 +621,19 @@ func TestUnlinkTwice(t *testing.T) {
 	h.links()
 }
 
+// TestUnlinkSaysWhatIsKept: it says that it waits, what it could not send, and how a
+// person can.
+func TestUnlinkSaysWhatIsKept(t *testing.T) {
+	h := newHost(t, newCloud(t))
+	h.links()
+	leave(t, h.dir, "act_1")
+	out := h.unlinks()
+	mustHave(t, out, "a minute and a half", "act_1", "train sync", "HANZO_API=http")
+	if _, err := os.Lstat(filepath.Join(h.dir, "spool", "act_1", "local")); err != nil {
+		t.Errorf("what is kept: %v", err)
+	}
+}
+
 func TestUnlinkWithoutTheCloud(t *testing.T) {
 	h := newHost(t, newCloud(t))
 	h.links()
