@@ -77,6 +77,15 @@ func TestGrant(t *testing.T) {
 	}
 	notStored("wrong lengths")
 
+	for _, elsewhere := range []api.Upload{
+		{Method: "PUT", URL: "http://192.0.2.1/v1"}, {Method: "POST", URL: g.Upload.URL}, {Method: "PUT", URL: "file:///etc/passwd"},
+	} {
+		elsewhere.Size = uint64(len(content))
+		if err := c.Upload(ctx, api.Grant{Upload: &elsewhere}, bytes.NewReader(content)); err == nil || !strings.Contains(err.Error(), "the grant asks for") {
+			t.Errorf("%s %s: %v", elsewhere.Method, elsewhere.URL, err)
+		}
+	}
+
 	address, err := url.Parse(g.Upload.URL)
 	c.must(err)
 	tampered := func(change func(path *string, q url.Values)) api.Grant {

@@ -137,6 +137,11 @@ func (c *Client) put(ctx context.Context, u Upload, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("%s: the grant's url is not one: %w", call, withoutURL(err))
 	}
+	// A grant is followed without being believed: it sends these bytes to the control
+	// plane itself, or by https to a store of its choosing, and nothing else anywhere.
+	if u.Method != http.MethodPut || address.Scheme != "https" && (address.Scheme != base.Scheme || address.Host != base.Host) {
+		return fmt.Errorf("%s: the grant asks for %.20q of another address by %.20q: want PUT, and https to any but the control plane", call, u.Method, address.Scheme)
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+time.Duration(u.Size/uploadFloor)*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, u.Method, address.String(), r)
