@@ -26,7 +26,6 @@ import (
 	"github.com/hanzoai/link/spool"
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/event"
-	"github.com/hanzoai/link/spool/upload"
 	"github.com/hanzoai/link/systemd"
 )
 
@@ -60,11 +59,10 @@ func TestLink(t *testing.T) {
 		{"linking again reinstalls nothing and prints the kinds the host would offer", (*linked).again},
 		{"with kinds none, an enqueue of each kind answers 403 denied", (*linked).denied},
 		{"policy allow offers the kind to the cloud", (*linked).allow},
-		{"a run trains in the sandbox, its events arrive while it runs, and its weights are those of the same stage outside", (*linked).train},
+		{"a run trains in the sandbox, its events arrive while it runs, a cloud that goes away gets the rest, and the weights are those of the same stage outside", (*linked).train},
 		{"cancel reaches a running workload", (*linked).cancel},
 		{"an agent killed in mid-run loses its workload and comes back", (*linked).killed},
 		{"removing a running workload's kind stops it with reason policy", (*linked).policyStops},
-		{"a machine whose cloud is away goes on, and its record arrives afterwards", (*linked).cloudAway},
 		{"the events on the feed name every start, stop, denial and failure", (*linked).feed},
 		{"sudo hanzo unlink stops every workload and leaves policy, audit log and store", (*linked).unlink},
 		{"unlinking twice is no error, and the machine can be linked again", (*linked).relink},
@@ -174,14 +172,17 @@ func (l *linked) becomes(id string, state activity.State) api.Activity {
 	return a
 }
 
-// records waits until the cloud holds steps of a run.
-func (l *linked) records(id string, steps uint64) {
+// arrives waits until the cloud holds events of an activity that runs.
+func (l *linked) arrives(id string) {
 	l.Helper()
 	var last any
-	until(l, fmt.Sprintf("the cloud holds %d steps of %s", steps, id), func() bool {
-		view, err := l.org.Run(l.Context(), id)
-		last = fmt.Sprintf("%+v, %v", view, err)
-		return err == nil && view.Steps >= steps
+	until(l, "events of "+id+" are on the cloud", func() bool {
+		if a := l.activity(id); a.State.Ended() {
+			l.Fatalf("before its first event arrived it ended as %+v", a)
+		}
+		runs, err := l.org.Runs(l.Context(), api.RunQuery{})
+		last = fmt.Sprintf("%+v, %v", runs, err)
+		return err == nil && slices.ContainsFunc(runs, func(r api.Run) bool { return activity.Records(id, r.ID) && r.Seq > 0 })
 	}, &last)
 }
 
@@ -204,7 +205,7 @@ func (l *linked) job(stage string) string {
 	return name
 }
 
-// long enqueues work that does not end by itself, and answers it once it trains.
+// long enqueues work that does not end by itself, and answers it once it runs.
 func (l *linked) long() string {
 	l.Helper()
 	stage := l.TempDir()
@@ -228,7 +229,6 @@ func (l *linked) long() string {
 		l.Fatalf("hanzo run --json printed %s", out)
 	}
 	l.becomes(a.Activity, activity.Ready)
-	l.records(a.Activity, 1)
 	return a.Activity
 }
 
@@ -469,40 +469,77 @@ func (l *linked) train() {
 		return true
 	})
 	l.becomes(id, activity.Ready)
-	early := false // whether the cloud had events while it ran
-	for a := l.activity(id); !a.State.Ended(); a = l.activity(id) {
-		if !early {
-			sandboxed(l)
-			view, err := l.org.Run(l.Context(), id)
-			early = err == nil && view.Seq > 0 && view.Ended == nil
+	sandboxed(l)
+	l.arrives(id)
+
+	// The cloud goes away. The run neither waits for it nor ends by it.
+	run(l, "systemctl", "stop", "cloud.service")
+	dir := filepath.Join(state, "run", id)
+	for deadline := time.Now().Add(5 * patience); ; time.Sleep(100 * time.Millisecond) { // floating point is slow here
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			break
 		}
-		time.Sleep(20 * time.Millisecond)
+		if time.Now().After(deadline) {
+			l.Fatalf("it never ends\n%s", journalTail())
+		}
 	}
+	kept := l.TempDir() // what it recorded, before the cloud has all of it
+	run(l, "cp", "-a", filepath.Join(state, "spool", id)+"/.", kept)
+	run(l, "systemctl", "start", "cloud.service")
+	l.cloudAnswers()
+
 	err := cmd.Wait()
 	l.Logf("hanzo run --follow ended with %v:\n%s", err, out.String())
 	if err != nil {
 		l.Errorf("hanzo run --follow: %v", err)
 	}
-	a := l.activity(id)
-	if a.State != activity.Stopped || a.Reason != activity.Done || a.Output == nil || a.Output.Exit != 0 {
+	a := l.becomes(id, activity.Stopped)
+	if a.Reason != activity.Done || a.Output == nil || a.Output.Exit != 0 {
 		l.Fatalf("it ended as %+v", a)
 	}
-	if !early {
-		l.Error("no event arrived while it ran")
-	}
+	l.forgets(id)
 
-	// The view that the cloud answers is the fold of the log that lies here.
-	s, err := spool.Open(filepath.Join(state, "spool", id), "", "")
+	// The cloud's log is the machine's byte for byte, and its view the fold of it.
+	s, err := spool.Attach(kept, "", "")
 	if err != nil {
 		l.Fatal(err)
 	}
-	var differences []upload.Difference
-	until(l, "all of the record is on the cloud", func() bool {
-		if differences, err = upload.Check(l.Context(), s, l.org); err != nil {
+	runs, err := s.Runs()
+	if err != nil || len(runs) != 2 {
+		l.Fatalf("it recorded the runs %q, %v", runs, err)
+	}
+	for _, r := range runs {
+		log, err := l.org.Events(l.Context(), r, 0, 0)
+		if err != nil {
 			l.Fatal(err)
 		}
-		return len(differences) == 0
-	})
+		i := 0
+		for e, err := range s.Events(r) {
+			if err != nil {
+				l.Fatal(err)
+			}
+			if i >= len(log) || !bytes.Equal(log[i], e.JSON()) {
+				l.Fatalf("event %d of %s is %s on the machine", i+1, r, e.JSON())
+			}
+			i++
+		}
+		if i != len(log) {
+			l.Errorf("the cloud holds %d events of %s, the machine %d", len(log), r, i)
+		}
+		fold, err := s.Fold(r)
+		if err != nil {
+			l.Fatal(err)
+		}
+		there, err := l.org.Run(l.Context(), r)
+		if err != nil {
+			l.Fatal(err)
+		}
+		here := fold.View()
+		here.Project, here.Reference, here.Visibility = there.Project, there.Reference, there.Visibility // the cloud's to fill
+		if local, remote := marshal(l, here), marshal(l, there); local != remote {
+			l.Errorf("the view of %s is\n%s on the cloud, and the fold\n%s", r, remote, local)
+		}
+	}
 	inside, outside := weights(l, s, id), weights(l, lessonSpool(l), "outside")
 	if inside != outside || inside == "" {
 		l.Errorf("the weights are %s inside and %s outside", inside, outside)
@@ -510,6 +547,24 @@ func (l *linked) train() {
 	if audit := read(l, filepath.Join(state, "audit.jsonl")); !strings.Contains(audit, id) || strings.Contains(audit, "sha256") {
 		l.Errorf("the audit log is %s", audit)
 	}
+}
+
+func marshal(l *linked, v any) string {
+	l.Helper()
+	text, err := canon.Marshal(v)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return string(text)
+}
+
+// forgets waits until a record is sent whole and what was kept of it is gone.
+func (l *linked) forgets(id string) {
+	l.Helper()
+	until(l, "the record of "+id+" is sent and forgotten", func() bool {
+		left, err := os.ReadDir(filepath.Join(state, "spool", id))
+		return err == nil && len(left) == 0
+	})
 }
 
 // sandboxed looks at what runs as hanzo-work: with no network but a loopback.
@@ -564,6 +619,7 @@ func (l *linked) cancel() {
 
 func (l *linked) killed() {
 	id := l.long()
+	l.arrives(id)
 	pid := run(l, "systemctl", "show", "-P", "MainPID", agentUnit)
 	n, err := strconv.Atoi(pid)
 	if err != nil {
@@ -580,18 +636,7 @@ func (l *linked) killed() {
 		w := l.worker()
 		return w.Status == api.Online && len(w.Offers) == 1 && len(w.Workloads) == 0
 	})
-	// What was recorded until then is not lost.
-	s, err := spool.Open(filepath.Join(state, "spool", id), "", "")
-	if err != nil {
-		l.Fatal(err)
-	}
-	until(l, "its record is on the cloud", func() bool {
-		events, artifacts, err := upload.Left(s, id)
-		if err != nil {
-			l.Fatal(err)
-		}
-		return events == 0 && artifacts == 0
-	})
+	l.forgets(id) // what was recorded until then is not lost
 }
 
 func (l *linked) policyStops() {
@@ -607,34 +652,6 @@ func (l *linked) policyStops() {
 	until(l, "the cloud is offered nothing", func() bool { return len(l.worker().Offers) == 0 })
 	l.succeeds("policy", "allow", policy.TrainFit)
 	until(l, "the cloud is offered train.fit", func() bool { return len(l.worker().Offers) == 1 })
-}
-
-func (l *linked) cloudAway() {
-	id := l.long()
-	run(l, "systemctl", "stop", "cloud.service")
-	s, err := spool.Open(filepath.Join(state, "spool", id), "", "")
-	if err != nil {
-		l.Fatal(err)
-	}
-	seq := func() uint64 {
-		fold, err := s.Fold(id)
-		if err != nil {
-			l.Fatal(err)
-		}
-		return fold.View().Seq
-	}
-	from := seq()
-	until(l, "it goes on training", func() bool { return seq() > from+20 })
-	run(l, "systemctl", "start", "cloud.service")
-	l.cloudAnswers()
-	l.records(id, from)
-	if a := l.activity(id); a.State != activity.Ready {
-		l.Errorf("it is %s: %+v", a.State, a.Error)
-	}
-	if _, err := l.org.Cancel(l.Context(), id); err != nil {
-		l.Fatal(err)
-	}
-	l.becomes(id, activity.Stopped)
 }
 
 func (l *linked) feed() {
