@@ -11,13 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hanzoai/link/activity"
+	"github.com/hanzoai/link/agent/facts"
 	"github.com/hanzoai/link/agent/store"
 	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/launcher/ipc"
@@ -230,7 +230,7 @@ func (a *agent) begin() (err error) {
 	if a.recorder == nil {
 		a.recorder = &records{client: a.client, node: a.link.ID, dir: a.Spool, log: a.Log}
 	}
-	a.status = Status{ID: a.link.ID, Org: a.link.Org, API: a.link.API, Version: version(), PID: os.Getpid(), Since: now()}
+	a.status = Status{ID: a.link.ID, Org: a.link.Org, API: a.link.API, Version: facts.Version(), PID: os.Getpid(), Since: now()}
 	a.noteLink()
 
 	entries, faults := a.journal.open()
@@ -247,14 +247,6 @@ func (a *agent) begin() (err error) {
 		a.refreshAt = time.Now().Add(a.pace.hello)
 	}
 	return nil
-}
-
-// version is this program's, as the build knows it.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }
 
 // loop runs until there is nothing left to do.

@@ -57,7 +57,7 @@ func (a *agent) claimed(number int, began time.Time, offered api.Offered, err er
 	}
 	if err != nil {
 		a.status.Connected = false
-		if refusedAs(err, api.Gone) {
+		if api.Is(err, api.Gone) {
 			a.gone(err)
 			return
 		}
@@ -210,7 +210,7 @@ func (a *agent) refreshed(err error) {
 	case a.closing:
 	case err == nil:
 		a.refreshWait, a.unregistered = backoff{}, ""
-	case refusedAs(err, api.Gone):
+	case api.Is(err, api.Gone):
 		a.gone(err)
 	default:
 		problem, slow := explain(err)
@@ -261,7 +261,7 @@ func (a *agent) reported(w *work, r api.StateReport, queued bool, err error) {
 	a.again = true
 	if !queued { // progress, which is not owed
 		w.progressAt = time.Now().Add(a.pace.progress)
-		if refusedAs(err, api.Gone) {
+		if api.Is(err, api.Gone) {
 			a.stop(w, activity.Cancel)
 		}
 		return
@@ -270,7 +270,7 @@ func (a *agent) reported(w *work, r api.StateReport, queued bool, err error) {
 	case err == nil:
 		a.acknowledged(w)
 		return
-	case refusedAs(err, api.Gone) && !r.State.Ended():
+	case api.Is(err, api.Gone) && !r.State.Ended():
 		// It was cancelled: nothing but its end is of interest.
 		w.Reports = slices.DeleteFunc(slices.Clone(w.Reports), func(r api.StateReport) bool { return !r.State.Ended() })
 		a.stop(w, activity.Cancel)
@@ -278,11 +278,11 @@ func (a *agent) reported(w *work, r api.StateReport, queued bool, err error) {
 			a.save(w)
 		}
 		return
-	case refusedAs(err, api.IllegalTransition):
+	case api.Is(err, api.IllegalTransition):
 		a.Log.Warn("the cloud has this activity in another state: the report is dropped", "activity", w.id(), "state", r.State, "err", plain(err.Error()))
 		a.acknowledged(w)
 		return
-	case refusedAs(err, api.Invalid) || refusedAs(err, api.TooLarge):
+	case api.Is(err, api.Invalid) || api.Is(err, api.TooLarge):
 		a.Log.Error("the cloud does not take this report", "activity", w.id(), "state", r.State, "err", plain(err.Error()))
 		if !r.State.Ended() {
 			a.acknowledged(w)
@@ -290,7 +290,7 @@ func (a *agent) reported(w *work, r api.StateReport, queued bool, err error) {
 		}
 		w.Reports = slices.Clone(w.Reports)
 		w.Reports[0].Output = nil // the end matters more than what it said
-	case refusedAs(err, api.NotFound):
+	case api.Is(err, api.NotFound):
 		w.unknown = true
 	}
 	problem, slow := explain(err)

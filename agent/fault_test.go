@@ -534,7 +534,7 @@ func TestPolicyChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.person.Enqueue(t.Context(), api.Enqueue{Node: "evo", Kind: "train.fit", Input: src}); !refusedAs(err, api.Denied) {
+	if _, err := c.person.Enqueue(t.Context(), api.Enqueue{Node: "evo", Kind: "train.fit", Input: src}); !api.Is(err, api.Denied) {
 		t.Errorf("an enqueue after it: %v", err)
 	}
 	if got := strings.Join(m.audited(), ", "); got != "link, policy, policy, stop policy" {

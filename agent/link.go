@@ -223,7 +223,7 @@ func Register(ctx context.Context, client *api.Client, dir string, facts api.Wor
 	for _, id = range ids {
 		var stored api.WorkerStored
 		stored, err = client.PutWorker(ctx, id, api.WorkerPut{Key: key, WorkerFacts: facts})
-		if refusedAs(err, api.Conflict) {
+		if api.Is(err, api.Conflict) {
 			continue
 		}
 		if err != nil {
@@ -242,11 +242,4 @@ func Register(ctx context.Context, client *api.Client, dir string, facts api.Wor
 		return l, stored.Credential, nil
 	}
 	return Link{}, "", fmt.Errorf("%w: other machines are linked as %s: an admin of the org removes one, or give this machine another hostname", err, strings.Join(ids, " and "))
-}
-
-// refusedAs reports whether the control plane itself refused a call with this code. A
-// page of a proxy's has none.
-func refusedAs(err error, code api.Code) bool {
-	p, ok := errors.AsType[*api.Problem](err)
-	return ok && p.Code == code && p.Status == code.Status()
 }

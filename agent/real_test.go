@@ -56,7 +56,7 @@ func live(src string) {
 			}
 			return c, nil
 		},
-		Facts: func(context.Context) (api.WorkerFacts, error) { return facts(), nil },
+		Facts: func(context.Context) (api.WorkerFacts, error) { return hostFacts(), nil },
 	}, parts{disk: durable.On(durable.OS), pace: hurried})
 	if err != nil {
 		log.Error(err.Error())
@@ -183,7 +183,7 @@ func newHost(t *testing.T) *host {
 			t.Errorf("the launcher: %v", err)
 		}
 	})
-	link, credential, err := Register(t.Context(), h.person, state, facts(), agentUser, agentUser)
+	link, credential, err := Register(t.Context(), h.person, state, hostFacts(), agentUser, agentUser)
 	must(err)
 	must(link.Write(state, credential, agentUser, agentUser))
 	env, err := json.Marshal(map[string]string{

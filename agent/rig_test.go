@@ -255,12 +255,12 @@ func newMachine(t testing.TB, c *cloud) *machine {
 	m.Config = Config{
 		Dir: dir, Spool: filepath.Join(dir, "spool"), Store: dir, Policy: filepath.Join(dir, "policy.json"), Status: filepath.Join(dir, "status.json"),
 		Dial: m.launcher.dial, Wait: time.Second,
-		Facts: func(context.Context) (api.WorkerFacts, error) { return facts(), nil },
+		Facts: func(context.Context) (api.WorkerFacts, error) { return hostFacts(), nil },
 		Log:   slog.New(slog.NewTextHandler(m.log, nil)),
 	}
 	m.parts = parts{disk: durable.On(durable.OS), pace: hurried, keeper: m.shelf}
 	m.policy(nil)
-	link, credential, err := Register(t.Context(), c.person, dir, facts(), -1, -1)
+	link, credential, err := Register(t.Context(), c.person, dir, hostFacts(), -1, -1)
 	if err == nil {
 		err = link.Write(dir, credential, -1, -1)
 	}
@@ -270,7 +270,7 @@ func newMachine(t testing.TB, c *cloud) *machine {
 	return m
 }
 
-func facts() api.WorkerFacts {
+func hostFacts() api.WorkerFacts {
 	return api.WorkerFacts{Hostname: "evo", OS: "linux", Arch: "x86_64", CPUs: 4, Memory: 1 << 34, Disk: 1 << 40, Version: "test", GPUs: []api.GPU{}, Lanes: []string{}, Offers: []string{}}
 }
 

@@ -356,11 +356,11 @@ func TestRegister(t *testing.T) {
 		}
 		drop(w, r, next)
 	})
-	if _, _, err := Register(t.Context(), c.person, dir, facts(), -1, -1); err == nil {
+	if _, _, err := Register(t.Context(), c.person, dir, hostFacts(), -1, -1); err == nil {
 		t.Error("a lost answer was no error")
 	}
 	c.between(nil)
-	link, credential, err := Register(t.Context(), c.person, dir, facts(), -1, -1)
+	link, credential, err := Register(t.Context(), c.person, dir, hostFacts(), -1, -1)
 	if err != nil || link.ID != "evo" || link.Org != "acme" || link.LinkedBy != "acme/alice" || credential == "" {
 		t.Fatalf("Register = %+v, %v", link, err)
 	}
@@ -380,7 +380,7 @@ func TestRegister(t *testing.T) {
 	}
 
 	other := t.TempDir()
-	second, _, err := Register(t.Context(), c.person, other, facts(), -1, -1)
+	second, _, err := Register(t.Context(), c.person, other, hostFacts(), -1, -1)
 	key, _ := readKey(other)
 	if err != nil || second.ID != "evo-"+key[:4] {
 		t.Fatalf("the second of the name is %+v, %v", second, err)
@@ -390,7 +390,7 @@ func TestRegister(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(third, "key"), []byte(key[:4]+NewKey()[4:]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Register(t.Context(), c.person, third, facts(), -1, -1); !refusedAs(err, api.Conflict) || !strings.Contains(err.Error(), second.ID) {
+	if _, _, err := Register(t.Context(), c.person, third, hostFacts(), -1, -1); !api.Is(err, api.Conflict) || !strings.Contains(err.Error(), second.ID) {
 		t.Errorf("the third of the name: %v", err)
 	}
 }
@@ -408,7 +408,7 @@ func TestPlanted(t *testing.T) {
 		if err := plant(filepath.Join(dir, "key")); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Register(t.Context(), c.person, dir, facts(), -1, -1); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, _, err := Register(t.Context(), c.person, dir, hostFacts(), -1, -1); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

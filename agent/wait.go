@@ -68,7 +68,7 @@ func explain(err error) (problem string, slow bool) {
 		return plain(err.Error()), false
 	case p.Status == http.StatusUnauthorized:
 		return plain("the cloud does not accept this machine's credential: to link it again, run sudo hanzo link: " + p.Error()), true
-	case refusedAs(err, api.Conflict):
+	case api.Is(err, api.Conflict):
 		return plain("this machine's name is linked by another install, whose key is another: to link this one again, run sudo hanzo link: " + p.Error()), true
 	case p.Status == http.StatusForbidden:
 		return plain("the cloud does not let this machine ask: " + p.Error()), true

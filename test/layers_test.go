@@ -58,7 +58,7 @@ systemd: spool/durable
 
 agent/facts: control/api
 agent/store: activity policy spool/durable
-agent: agent/store policy launcher/ipc spool/upload
+agent: agent/facts agent/store policy launcher/ipc spool/upload
 
 control/db: control/api spool/durable
 control/route: control/db

@@ -89,7 +89,7 @@ func begin(ctx context.Context, within time.Duration, p part) *reading {
 // within the time.
 func read(ctx context.Context, within time.Duration, parts []part) (api.WorkerFacts, error) {
 	w := api.WorkerFacts{
-		OS: runtime.GOOS, Arch: machine(), CPUs: runtime.NumCPU(), Version: version(),
+		OS: runtime.GOOS, Arch: machine(), CPUs: runtime.NumCPU(), Version: Version(),
 		GPUs: []api.GPU{}, Lanes: []string{}, Offers: []string{},
 	}
 	begun := make([]*reading, len(parts))
@@ -127,8 +127,8 @@ func machine() string {
 	return runtime.GOARCH
 }
 
-// version is this build's: the module's version, or the commit it was built from.
-func version() string {
+// Version is this build's: the module's version, or the commit it was built from.
+func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "devel"

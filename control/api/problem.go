@@ -171,11 +171,11 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail)
 }
 
-// Is reports whether the control plane refused with this code. The page of a proxy has
-// none, whatever its status.
+// Is reports whether the control plane itself refused with this code, and the status of
+// the table. The page of a proxy has no code, and what one changes is not believed.
 func Is(err error, code Code) bool {
 	p, ok := errors.AsType[*Problem](err)
-	return ok && p.Code == code
+	return ok && p.Code == code && p.Status == code.Status()
 }
 
 // GetStatus is the HTTP status, under the name that the server's framework asks for.
