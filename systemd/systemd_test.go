@@ -89,7 +89,7 @@ func TestLauncherBreaksNoWorkload(t *testing.T) {
 func TestAgentWaitsForItsCredential(t *testing.T) {
 	unit := settings(t, "hanzo-link.service")
 	for key, want := range map[string]string{
-		"ConditionPathExists": "/var/lib/hanzo/link/credential", "Restart": "always",
+		"ConditionPathExists": "/var/lib/hanzo/link/credential", "Restart": "on-failure",
 		"Type": "notify", "NotifyAccess": "main", "WatchdogSec": "2min",
 		"RuntimeDirectory": "hanzo-link/agent", "RuntimeDirectoryMode": "0755",
 	} {
