@@ -255,7 +255,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=notify
 ExecStart="%s" --presence
-Restart=always
+Restart=on-failure
 RestartSec=5
 WatchdogSec=2min
 NoNewPrivileges=yes
