@@ -4,24 +4,30 @@ go 1.26.0
 
 // Linked into the binaries.
 require (
+	github.com/NVIDIA/go-nvml v0.13.4-1
 	github.com/cilium/ebpf v0.22.0
 	github.com/containerd/cgroups/v3 v3.1.3
+	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/go-json-experiment/json v1.27.2
 	github.com/klauspost/compress v1.20.4
 	github.com/opencontainers/runtime-spec v1.3.0
+	golang.org/x/oauth2 v0.38.0
 	golang.org/x/sys v0.50.0
 	golang.org/x/term v0.48.0
 	golang.org/x/text v0.44.0
 	modernc.org/sqlite v1.62.0
 )
 
-// For tests alone: comparing, scripts, and the autodiff engine that the model's
-// gradients are held to. The pin lets that engine start on current Go.
+// For tests alone: comparing, scripts, an issuer to sign in with, and the autodiff
+// engine that the model's gradients are held to. The pin lets that engine start on
+// current Go.
 require (
+	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/google/go-cmp v0.7.0
 	github.com/rogpeppe/go-internal v1.16.0
+	github.com/zitadel/oidc/v3 v3.52.0
 	go4.org/unsafe/assume-no-moving-gc v0.0.0-20231121144256-b99613f794b6 // indirect
 	gorgonia.org/gorgonia v0.9.18
 	gorgonia.org/tensor v0.9.23
@@ -30,13 +36,6 @@ require (
 // For generating kernels/cpu's assembly; x/tools is newer than avo asks because
 // its own does not build on current Go.
 require github.com/mmcloughlin/avo v0.6.0
-
-require (
-	github.com/NVIDIA/go-nvml v0.13.4-1
-	github.com/coreos/go-oidc/v3 v3.21.0
-	github.com/zitadel/oidc/v3 v3.52.0
-	golang.org/x/oauth2 v0.38.0
-)
 
 require (
 	cyphar.com/go-pathrs v0.2.6 // indirect
@@ -56,7 +55,6 @@ require (
 	github.com/docker/go-units v0.5.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/go-chi/chi/v5 v5.5.0 // indirect
-	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/godbus/dbus/v5 v5.2.2 // indirect
