@@ -54,6 +54,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -384,6 +385,10 @@ func (l *launcher) ready() ipc.Ready {
 		binary, ok := runs[kind]
 		if !ok {
 			fail(fmt.Errorf("%s: this launcher does not run it", kind))
+			continue
+		}
+		if lacks := p.TrainFitLacks(); len(lacks) > 0 {
+			fail(fmt.Errorf("%s: the policy gives it nothing: %s", kind, strings.Join(lacks, ", ")))
 			continue
 		}
 		f, err := l.binaries.open(binary)

@@ -111,6 +111,34 @@ type TrainFitInput struct {
 // the machine is not to blame for.
 func TrainFitDone(status int) bool { return status == 0 || status == 3 }
 
+// TrainFitLeast is the least that a workload of kind [TrainFit] asks of each cap.
+var TrainFitLeast = Caps{Memory: 64 << 20, CPUs: 1, Disk: 1 << 20}
+
+// trainFitShortest is the least maxSec, in seconds.
+const trainFitShortest = 60
+
+// TrainFitLacks names what of a policy is too small for the least workload of kind
+// [TrainFit], as "caps.memory is 0": a kind that the policy names and that nobody could
+// be given is not offered.
+func (p Policy) TrainFitLacks() []string {
+	var all []string
+	for _, n := range []struct {
+		name         string
+		given, least int64
+	}{
+		{"caps.memory", p.Caps.Memory, TrainFitLeast.Memory},
+		{"caps.cpus", int64(p.Caps.CPUs), int64(TrainFitLeast.CPUs)},
+		{"caps.disk", p.Caps.Disk, TrainFitLeast.Disk},
+		{"concurrency", int64(p.Concurrency), 1},
+		{"maxSec", int64(p.MaxSec), trainFitShortest},
+	} {
+		if n.given < n.least {
+			all = append(all, fmt.Sprintf("%s is %d", n.name, n.given))
+		}
+	}
+	return all
+}
+
 // TrainFitPids is how many threads a workload of kind [TrainFit] may have. It
 // starts no process, and computes on as many threads as it has cpus; but Go's
 // scheduler counts the host's cores, which it may see, and may have a thread for
@@ -140,11 +168,11 @@ func (in TrainFitInput) check() error {
 		return refuse("/base", "%.80q is not 64 lower-case hex digits", in.Base)
 	}
 	if err := checkNumbers([]number{
-		{"/memory", in.Memory, 64 << 20, maxBytes},
-		{"/cpus", int64(in.CPUs), 1, maxCPUs},
-		{"/disk", in.Disk, 1 << 20, maxBytes},
+		{"/memory", in.Memory, TrainFitLeast.Memory, maxBytes},
+		{"/cpus", int64(in.CPUs), int64(TrainFitLeast.CPUs), maxCPUs},
+		{"/disk", in.Disk, TrainFitLeast.Disk, maxBytes},
 		{"/vram", in.VRAM, 0, maxBytes},
-		{"/maxSec", int64(in.MaxSec), 60, 86400},
+		{"/maxSec", int64(in.MaxSec), trainFitShortest, 86400},
 	}); err != nil {
 		return err
 	}

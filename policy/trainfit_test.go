@@ -93,3 +93,22 @@ func FuzzParseTrainFit(f *testing.F) {
 		}
 	})
 }
+
+// The least workload is admitted by the least policy, and by nothing smaller.
+func TestTrainFitLeastIsAdmitted(t *testing.T) {
+	least := TrainFitInput{
+		Stage: strings.Repeat("a", 64), Base: strings.Repeat("b", 64), Memory: TrainFitLeast.Memory, CPUs: TrainFitLeast.CPUs, Disk: TrainFitLeast.Disk, GPUs: []int{}, MaxSec: 60,
+	}
+	p := Policy{Kinds: []string{TrainFit}, Orgs: []string{"acme"}, Concurrency: 1, MaxSec: 60, Caps: TrainFitLeast}
+	if err := p.Admit(least.Ask("act_1", "acme"), Held{}); err != nil || len(p.TrainFitLacks()) > 0 {
+		t.Errorf("%v, lacking %v", err, p.TrainFitLacks())
+	}
+	for _, smaller := range []Caps{
+		{Memory: TrainFitLeast.Memory - 1, CPUs: 1, Disk: TrainFitLeast.Disk}, {Memory: TrainFitLeast.Memory, Disk: TrainFitLeast.Disk}, {Memory: TrainFitLeast.Memory, CPUs: 1, Disk: TrainFitLeast.Disk - 1},
+	} {
+		p.Caps = smaller
+		if err := p.Admit(least.Ask("act_1", "acme"), Held{}); err == nil || len(p.TrainFitLacks()) != 1 {
+			t.Errorf("%+v: %v, lacking %v", smaller, err, p.TrainFitLacks())
+		}
+	}
+}

@@ -27,9 +27,6 @@ type Verdict struct {
 	Why     string `json:"why"` // why not, and what to do; or how much it may take
 }
 
-// Needs are the least that a workload of [policy.TrainFit] asks of each cap.
-var Needs = policy.Caps{Memory: 64 << 20, CPUs: 1, Disk: 1 << 20}
-
 // found is what was found out about a host.
 type found struct {
 	unable   string           // why no sandbox can be built here; "" when none is known
@@ -80,36 +77,10 @@ func (f found) against(kind string) string {
 		return "the policy does not admit it: sudo hanzo policy allow " + kind
 	case len(f.policy.Orgs) == 0:
 		return "the policy takes work of no org: add yours to orgs in " + policy.Path
-	case len(Lacking(f.policy)) > 0:
-		return fmt.Sprintf("the policy admits it and gives it nothing, for %s: sudo hanzo policy allow %s says how", strings.Join(Lacking(f.policy), ", "), kind)
+	case len(f.policy.TrainFitLacks()) > 0:
+		return fmt.Sprintf("the policy admits it and gives it nothing, for %s: sudo hanzo policy allow %s says how", strings.Join(f.policy.TrainFitLacks(), ", "), kind)
 	}
 	return f.untried
-}
-
-// Lacking names what of a policy is too small for the least workload of train.fit, as
-// "memory is 0".
-func Lacking(p policy.Policy) []string {
-	var all []string
-	for _, n := range []struct {
-		name         string
-		given, least int64
-		bytes        bool
-	}{
-		{"caps.memory", p.Caps.Memory, Needs.Memory, true},
-		{"caps.cpus", int64(p.Caps.CPUs), int64(Needs.CPUs), false},
-		{"caps.disk", p.Caps.Disk, Needs.Disk, true},
-		{"concurrency", int64(p.Concurrency), 1, false},
-		{"maxSec", int64(p.MaxSec), 60, false},
-	} {
-		switch {
-		case n.given >= n.least:
-		case n.given == 0 || !n.bytes:
-			all = append(all, fmt.Sprintf("%s is %d", n.name, n.given))
-		default:
-			all = append(all, fmt.Sprintf("%s is %s", n.name, term.Bytes(n.given)))
-		}
-	}
-	return all
 }
 
 // Room says how much a policy lets work take.

@@ -175,10 +175,10 @@ func (h host) tell(ctx context.Context, w io.Writer) error {
 // advise says which caps are still too small for a kind, what this host has, and what
 // to write.
 func (h host) advise(w io.Writer, kind string, p policy.Policy) {
-	if kind != policy.TrainFit || len(offer.Lacking(p)) == 0 {
+	if kind != policy.TrainFit || len(p.TrainFitLacks()) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "it can run nothing yet, for %s", strings.Join(offer.Lacking(p), ", "))
+	fmt.Fprintf(w, "it can run nothing yet, for %s", strings.Join(p.TrainFitLacks(), ", "))
 	free, _, err := offer.Free()
 	if err != nil {
 		fmt.Fprintln(w)
@@ -212,13 +212,13 @@ func suggest(have policy.Caps, free policy.Free, cpus int) policy.Caps {
 		}
 		return least
 	}
-	if have.Memory < offer.Needs.Memory {
-		have.Memory = max(round(free.MemoryTotal/2, offer.Needs.Memory), offer.Needs.Memory)
+	if have.Memory < policy.TrainFitLeast.Memory {
+		have.Memory = max(round(free.MemoryTotal/2, policy.TrainFitLeast.Memory), policy.TrainFitLeast.Memory)
 	}
-	if have.Disk < offer.Needs.Disk {
-		have.Disk = max(round((free.Disk-free.DiskTotal/10)/2, offer.Needs.Disk), offer.Needs.Disk)
+	if have.Disk < policy.TrainFitLeast.Disk {
+		have.Disk = max(round((free.Disk-free.DiskTotal/10)/2, policy.TrainFitLeast.Disk), policy.TrainFitLeast.Disk)
 	}
-	if have.CPUs < offer.Needs.CPUs {
+	if have.CPUs < policy.TrainFitLeast.CPUs {
 		have.CPUs = max(cpus/2, 1)
 	}
 	return have
