@@ -216,6 +216,9 @@ func TestAccess(t *testing.T) {
 	member.must(s.store.RevokeNode(t.Context(), "acme", "gone"))
 	replaced := credential("acme", "evo")
 	own := credential("acme", "evo")
+	if _, ok, err := s.store.IdentifyNode(t.Context(), own); !ok || err != nil { // its first use ends the one before
+		t.Fatal(ok, err)
+	}
 	callers := []struct {
 		name string
 		*client

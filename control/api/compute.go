@@ -138,7 +138,8 @@ type WorkerStored struct {
 	Org    string `json:"org"`
 
 	// Credential is the node's bearer token, bound to (org, id, key). It is there
-	// when a person's session registered, is shown once, and ends the one before.
+	// when a person's session registered, is shown once, and ends the one before when
+	// it is first used.
 	Credential string `json:"credential,omitzero"`
 }
 

@@ -267,10 +267,10 @@ func TestRelink(t *testing.T) {
 	if got := alice.worker("evo"); got.LinkedBy != "acme/bob" || got.FirstSeen != first {
 		t.Errorf("linked again it is %+v", got)
 	}
-	refused(t, "the first credential", n.report(act, activity.Pulling), api.Unauthorized)
 	if got := again.claim(); len(got.Start) != 1 || got.Start[0].Activity != act {
 		t.Errorf("claimed %+v", got)
 	}
+	refused(t, "the first credential, once the second was used", n.report(act, activity.Pulling), api.Unauthorized)
 }
 
 // TestForeign: what is another org's is answered as what does not exist, byte for

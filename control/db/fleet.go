@@ -367,8 +367,8 @@ func (f *Fleet) Worker(id string) (api.Worker, error) {
 }
 
 // Link registers a node for a person, or links the same install again, and mints
-// its credential, which ends the one before. An id that another install holds is a
-// conflict.
+// its credential, whose first use ends the one before. An id that another install holds
+// is a conflict.
 func (f *Fleet) Link(ctx context.Context, id string, in api.WorkerPut, linkedBy string) (api.Worker, string, error) {
 	f.linking.Lock()
 	defer f.linking.Unlock()
