@@ -35,6 +35,9 @@ const (
 	data  = "/root/cloud" // the control plane's folder
 )
 
+// person is the environment of who links the machine and gives it work.
+var person = append(os.Environ(), "HANZO_API="+cloud, "HANZO_TOKEN_FILE="+data+"/token")
+
 // A linked machine and the control plane beside it. The parts of TestLink share one.
 type linked struct {
 	*testing.T
@@ -111,7 +114,7 @@ func (l *linked) hanzo(args ...string) (string, int) {
 
 func (l *linked) command(cmd *exec.Cmd) (string, int) {
 	l.Helper()
-	cmd.Env = append(os.Environ(), "HANZO_API="+cloud, "HANZO_TOKEN_FILE="+data+"/token")
+	cmd.Env = person
 	out, err := cmd.CombinedOutput()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = nil
@@ -223,10 +226,12 @@ func (l *linked) long() string {
 	if err := os.WriteFile(filepath.Join(stage, "stage.json"), endless, 0o644); err != nil {
 		l.Fatal(err)
 	}
-	out := l.succeeds("run", l.id, "--kind", policy.TrainFit, "--input", l.job(stage), "--json")
+	cmd := exec.Command(bin+"/hanzo", "run", l.id, "--kind", policy.TrainFit, "--input", l.job(stage), "--json")
+	cmd.Env = person
+	out, err := cmd.Output()
 	var a api.Activity
-	if err := json.Unmarshal([]byte(out), &a); err != nil || !activity.ValidID(a.Activity) {
-		l.Fatalf("hanzo run --json printed %s", out)
+	if err != nil || json.Unmarshal(out, &a) != nil || !activity.ValidID(a.Activity) {
+		l.Fatalf("hanzo run --json: %v, %s", err, out)
 	}
 	l.becomes(a.Activity, activity.Ready)
 	return a.Activity
@@ -450,7 +455,7 @@ func (l *linked) train() {
 	ctx, end := context.WithCancel(l.Context())
 	defer end()
 	cmd := exec.CommandContext(ctx, bin+"/hanzo", "run", l.id, "--kind", policy.TrainFit, "--input", l.job(filepath.Join(payload, "lesson/stage")), "--follow")
-	cmd.Env = append(os.Environ(), "HANZO_API="+cloud, "HANZO_TOKEN_FILE="+data+"/token")
+	cmd.Env = person
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
