@@ -75,9 +75,12 @@ func (s *session) serve(ctx context.Context) {
 		if err != nil {
 			return // a malformed packet too: an agent sends none
 		}
-		if r.Stop != nil {
+		switch {
+		case r.Stop != nil:
 			s.stop(*r.Stop)
-		} else {
+		case r.Forget != nil: // its workloads record nothing
+			s.reply(ipc.Reply{Forgotten: &ipc.Forgotten{Activity: r.Forget.Activity}})
+		default:
 			s.start(ctx, *r.Start)
 		}
 	}
