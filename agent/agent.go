@@ -70,8 +70,8 @@ type Launcher interface {
 }
 
 // Run is the agent's life. It returns nil when ctx ends, [ErrUnlinked] when the node
-// was removed, and any other error where it cannot go on: a link that cannot be read,
-// a launcher of another version.
+// was removed, and any other error where it cannot go on: a link that cannot be read or
+// on which another agent runs, a launcher of another version.
 //
 // When ctx ends it stops all work, says so to the cloud, and returns within 25 s.
 // Work that ran is reported as lost, or as stopped by unlink when the file unlinking
@@ -191,6 +191,14 @@ func run(ctx context.Context, cfg Config, p parts) error {
 		journal: journal{filepath.Join(cfg.Dir, "activities"), p.disk},
 		audit:   audit{path: filepath.Join(cfg.Dir, "audit.jsonl")},
 	}
+	if _, err := ReadLink(a.Dir); err != nil {
+		return err
+	}
+	held, err := lock(a.Dir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
 	if err := a.begin(); err != nil {
 		return err
 	}
@@ -466,9 +474,11 @@ func (a *agent) tellStatus() {
 			}
 			continue
 		}
-		s.Activities = append(s.Activities, StatusActivity{
-			Activity: w.id(), Kind: w.Envelope.Kind, State: w.State, Since: w.Taken, Done: w.done.Done, Total: w.done.Total,
-		})
+		shown := StatusActivity{Activity: w.id(), Kind: w.Envelope.Kind, State: w.State, Since: w.Taken}
+		if w.State == activity.Pulling { // of which it is the progress
+			shown.Done, shown.Total = w.done.Done, w.done.Total
+		}
+		s.Activities = append(s.Activities, shown)
 	}
 	var problems []string
 	for _, p := range []string{a.problem, a.unregistered, a.clockProblem, a.fault} {

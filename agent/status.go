@@ -50,11 +50,12 @@ type StatusActivity struct {
 	State    activity.State `json:"state"`
 	Since    string         `json:"since"` // RFC 3339: when the agent took it
 	Done     int64          `json:"done,omitzero"`
-	Total    int64          `json:"total,omitzero"` // of what is pulled, in bytes
+	Total    int64          `json:"total,omitzero"` // of what is pulled, in bytes, while it is pulling
 }
 
 // ReadStatus reads a status file. An agent that has not run since boot is
-// fs.ErrNotExist.
+// fs.ErrNotExist; of one that was killed it is the last word, and [Status.Lives] tells
+// the two apart.
 func ReadStatus(path string) (Status, error) {
 	src, err := readOwnTo(path, 1<<20) // of as many activities as there may be
 	if err != nil {
