@@ -19,7 +19,7 @@ import (
 func Load(path string) (Policy, [32]byte, error) {
 	src, err := ReadTrusted(path, MaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Policy{}, [32]byte{}, fmt.Errorf("%w: without a policy nothing is offered; as root write %s, with {\"kinds\": []} to begin with", err, path)
+		return Policy{}, [32]byte{}, fmt.Errorf("%w: without a policy nothing is offered; sudo hanzo link writes one, which admits nothing", err)
 	}
 	if err != nil {
 		return Policy{}, [32]byte{}, err
