@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,8 +93,8 @@ func which(args []string) (string, error) {
 }
 
 func (p person) login(ctx context.Context, streams term.IO, base, tokenFile, issuer string) error {
-	if u, err := url.Parse(base); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
-		fmt.Fprintf(streams.Err, "note: %s is not encrypted: whoever is on the way can read your token\n", base)
+	if err := Private("the control plane", base); err != nil {
+		return err
 	}
 	l := login{API: base}
 	if tokenFile != "" {
@@ -105,9 +104,6 @@ func (p person) login(ctx context.Context, streams term.IO, base, tokenFile, iss
 		}
 		l.TokenFile = full
 	} else {
-		if err := Private("the control plane", base); err != nil {
-			return err
-		}
 		if issuer == "" {
 			var err error
 			if issuer, err = issuerOf(ctx, base); err != nil {

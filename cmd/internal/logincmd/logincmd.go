@@ -71,7 +71,20 @@ func Person() string {
 //
 // $HANZO_API alone is the saved login, when that is one to the same control plane;
 // else the token file is ~/.hanzo/token, as it is to train and bench.
+//
+// An address to which a token would go in clear is refused; see [Private].
 func Session(user string) (Saved, error) {
+	s, err := session(user)
+	if err == nil {
+		err = Private("the control plane", s.API)
+	}
+	if err != nil {
+		return Saved{}, err
+	}
+	return s, nil
+}
+
+func session(user string) (Saved, error) {
 	base := os.Getenv("HANZO_API")
 	if base != "" && os.Getenv("HANZO_TOKEN_FILE") != "" {
 		return environment()
