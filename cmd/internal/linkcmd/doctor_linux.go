@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/hanzoai/link/cmd/internal/offer"
-	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/launcher"
 	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
@@ -35,14 +34,17 @@ func readPolicy() *admits {
 // examineHost looks at what a host needs to run work.
 func examineHost(ctx context.Context, p patient, r standing) []finding {
 	var all []finding
-	if os.Geteuid() == 0 {
-		all = sandboxFindings(offer.Probe(ctx))
-	} else {
-		all = append(all, note("sandbox", "whether one can be built is root's to try: sudo hanzo doctor"))
-		all = append(all, room())
-		if why := unfit(); why != "" {
-			all = append(all, missing("cgroup v2", "%s: boot with systemd.unified_cgroup_hierarchy=1, or link for presence only (hanzo link)", why))
+	switch why := unfit(); {
+	case why != "":
+		// The rest of the probe would say so again, of every part of what is missing.
+		all = append(all, missing("cgroup v2", "%s, so this host is for presence only: run hanzo link as yourself, without sudo; or boot with systemd.unified_cgroup_hierarchy=1", why))
+		if !r.Linked {
+			return all
 		}
+	case os.Geteuid() == 0:
+		all = sandboxFindings(offer.Probe(ctx))
+	default:
+		all = append(all, note("sandbox", "whether one can be built is root's to try: sudo hanzo doctor"), room())
 	}
 	all = append(all, nvidia("/")...)
 	all = append(all, policyFinding(r))
@@ -64,6 +66,9 @@ func sandboxFindings(checks []sandbox.Check) []finding {
 	var all []finding
 	for i, c := range checks {
 		f := finding(c)
+		if c.Name == "disk" {
+			f = room() // in the same words for root and for others
+		}
 		if _, err := os.Stat(launcher.Group); i == len(checks)-1 && !f.OK && errors.Is(err, fs.ErrNotExist) {
 			f = note(c.Name, "not tried, for the agent, in whose control group work runs, does not run; sudo hanzo sandbox check tries one of its own")
 		}
@@ -72,18 +77,26 @@ func sandboxFindings(checks []sandbox.Check) []finding {
 	return all
 }
 
-// room is what is free where work keeps its files, for who is not root; root's probe
-// says it too.
+// room is what is free where work keeps its files.
 func room() finding {
 	free, at, err := offer.Free()
-	switch {
-	case err != nil:
+	if err != nil {
 		return note("disk", "%v", err)
-	case free.Disk < free.DiskTotal/10:
-		return note("disk", "%s of %s are free at %s, and a tenth must stay so: nothing starts until there is more", term.Bytes(free.Disk), term.Bytes(free.DiskTotal), at)
 	}
-	return well("disk", "%s of %s are free at %s, and a tenth must stay so", term.Bytes(free.Disk), term.Bytes(free.DiskTotal), at)
+	return enough(free, at)
 }
+
+// enough judges what is free: below a tenth nothing starts.
+func enough(free policy.Free, at string) finding {
+	const name = "disk"
+	has := fmt.Sprintf("%s of %s are free at %s, and a tenth must stay so", gib(free.Disk), gib(free.DiskTotal), at)
+	if free.Disk <= free.DiskTotal/10 {
+		return missing(name, "%s: nothing starts until there is more; delete or move what is large there (sudo du -xh -d 2 %s)", has, at)
+	}
+	return well(name, "%s", has)
+}
+
+func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
 // nvidia looks for the nodes without which CUDA does not start. They are absent after a
 // boot until something asks for them.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hanzoai/link/policy"
 	"github.com/hanzoai/link/sandbox"
 	"github.com/hanzoai/link/systemd"
 )
@@ -106,5 +107,20 @@ func TestDoctorOfThisHost(t *testing.T) {
 		if f.Name == "" || f.Detail == "" {
 			t.Errorf("%+v", f)
 		}
+	}
+}
+
+// TestDoctorOfAFullDisk: nothing starts on one, so it is no note.
+func TestDoctorOfAFullDisk(t *testing.T) {
+	f := enough(policy.Free{Disk: 1 << 30, DiskTotal: 100 << 30}, "/var")
+	if f.OK || !f.Need || !strings.Contains(f.Detail, "1.0 GiB of 100.0 GiB") || !strings.Contains(f.Detail, "du -x") {
+		t.Errorf("%+v", f)
+	}
+	if f := enough(policy.Free{Disk: 11 << 30, DiskTotal: 100 << 30}, "/var"); !f.OK {
+		t.Errorf("%+v", f)
+	}
+	found := sandboxFindings([]sandbox.Check{{Name: "disk", Detail: "0.1 of 1.0 GB"}, {Name: "a sandbox starts", OK: true}})
+	if strings.Contains(found[0].Detail, " GB") || !strings.Contains(found[0].Detail, "GiB") {
+		t.Errorf("%+v", found[0])
 	}
 }

@@ -45,6 +45,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/agent"
 	"github.com/hanzoai/link/agent/facts"
 	"github.com/hanzoai/link/cmd/internal/logincmd"
@@ -120,7 +121,8 @@ const (
 	linkFile       = "link.json"
 	markerFile     = "unlinking" // while hanzo unlink is at work: the agent's end is then that
 	journalFolder  = "activities"
-	auditedFile    = "linked" // which link the audit log has
+	auditedFile    = "linked"  // which link the audit log has
+	lockedFile     = "running" // locked while an agent runs
 )
 
 // A place is where a link is kept, and how it is made.
@@ -129,8 +131,13 @@ type place struct {
 	again   string // the command that links, as errors name it
 	session func() (logincmd.Saved, error)
 	facts   func(context.Context) (api.WorkerFacts, error)
-	http    *http.Client  // nil is the client's own
-	wait    time.Duration // for an answer of the control plane; 0 is callTime
+
+	// credential is the node's, where there is a link: what is no file of the agent's own
+	// is not read.
+	credential func() (string, error)
+
+	http *http.Client  // nil is the client's own
+	wait time.Duration // for an answer of the control plane; 0 is callTime
 }
 
 // held is the link that stands here. There is none where the credential or link.json
@@ -153,22 +160,28 @@ func (p place) before() (l agent.Link, session logincmd.Saved, err error) {
 	return agent.Link{}, session, err
 }
 
-// make registers the machine, unless l says that it is linked, and has settle put in
-// place what the link needs; an empty credential is the one that is there. A machine
-// that the control plane turns out to have removed is registered anew, once: its agent
-// has found that out, and has deleted the credential.
+// make registers the machine, unless l says that it is linked and the control plane
+// takes its credential, and has settle put in place what the link needs; an empty
+// credential is the one that is there. A machine that the control plane turns out to
+// have removed meanwhile is registered anew, once: its agent has found that out, and has
+// deleted the credential.
 func (p place) make(ctx context.Context, out io.Writer, l agent.Link, session logincmd.Saved,
 	settle func(context.Context, io.Writer, agent.Link, string) error) error {
 	if l != (agent.Link{}) {
 		fmt.Fprintf(out, "linked to %s at %s as %s, by %s\n", l.Org, l.API, l.ID, l.LinkedBy)
-		err := settle(ctx, out, l, "")
-		if !errors.Is(err, errRemoved) {
-			return err
+		refused := p.refused(ctx, l)
+		if refused == nil {
+			err := settle(ctx, out, l, "")
+			if !errors.Is(err, errRemoved) {
+				return err
+			}
+			refused = err
 		}
+		var err error
 		if session, err = p.login(); err != nil {
-			return fmt.Errorf("%w: to link it again: %w", errRemoved, err)
+			return fmt.Errorf("%w: to link it again: %w", refused, err)
 		}
-		fmt.Fprintf(out, "%s; registering it anew\n", errRemoved)
+		fmt.Fprintf(out, "%s; registering it anew\n", refused)
 	}
 	l, credential, err := p.register(ctx, session)
 	if err != nil {
@@ -179,6 +192,38 @@ func (p place) make(ctx context.Context, out io.Writer, l agent.Link, session lo
 		err = fmt.Errorf("%w meanwhile: run %s again", errRemoved, p.again)
 	}
 	return err
+}
+
+// refused is why the credential that stands here is of no use; nil is that it is, or that
+// the control plane cannot be asked now, which the agent goes on to do. What is asked for
+// is a file of an activity that there is not: that changes nothing there, and is not
+// found, by a node's credential alone.
+func (p place) refused(ctx context.Context, l agent.Link) error {
+	credential, err := p.credential()
+	switch {
+	case err != nil:
+		return fmt.Errorf("the credential of this machine cannot be used: %w", err)
+	case credential == "" || strings.ContainsFunc(credential, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return fmt.Errorf("%s holds no credential", filepath.Join(p.dir, credentialFile))
+	case logincmd.Private("the control plane", l.API) != nil:
+		return nil
+	}
+	client := p.node(l, credential)
+	call, cancel := p.deadline(ctx)
+	defer cancel()
+	_, err = client.NodeTree(call, l.ID, activity.NewID(time.Now()), strings.Repeat("0", 64))
+	switch {
+	case api.Is(err, api.Gone):
+		return errRemoved
+	case api.Is(err, api.Unauthorized), api.Is(err, api.Forbidden):
+		return fmt.Errorf("%s does not take the credential of this machine (%w)", l.API, err)
+	}
+	return nil
+}
+
+// node is a client of the node's own credential.
+func (p place) node(l agent.Link, credential string) *api.Client {
+	return &api.Client{Base: l.API, Token: func() (string, error) { return credential, nil }, HTTP: p.http}
 }
 
 // elsewhere refuses to link a machine to a second control plane or org.
@@ -256,7 +301,7 @@ func (p place) leave(ctx context.Context, l agent.Link, credential string) (note
 	if err := logincmd.Private("the control plane", l.API); err != nil {
 		return "", err
 	}
-	client := &api.Client{Base: l.API, Token: func() (string, error) { return credential, nil }, HTTP: p.http}
+	client := p.node(l, credential)
 	call, cancel := p.deadline(ctx)
 	defer cancel()
 	err = client.DeleteWorker(call, l.ID)
@@ -278,6 +323,7 @@ func (p place) forget() error {
 	return errors.Join(
 		removeFile(filepath.Join(p.dir, credentialFile)), removeFile(filepath.Join(p.dir, linkFile)),
 		removeFile(filepath.Join(p.dir, keyFile)), removeFile(filepath.Join(p.dir, auditedFile)),
+		removeFile(filepath.Join(p.dir, lockedFile)),
 		os.RemoveAll(filepath.Join(p.dir, journalFolder)),
 		durable.SyncDir(p.dir),
 	)
@@ -285,8 +331,8 @@ func (p place) forget() error {
 
 func removeFile(path string) error {
 	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if _, is := os.Lstat(path); errors.Is(is, fs.ErrNotExist) {
+		return nil // also on a file system that is read-only, which is another error
 	}
 	return err
 }
@@ -307,6 +353,9 @@ func (p place) connected(ctx context.Context, status string) error {
 	var problem time.Time // since when there is one
 	for began := time.Now(); ; {
 		s, err := agent.ReadStatus(status)
+		if err == nil && !s.Lives(p.dir) {
+			s, err = agent.Status{}, fs.ErrNotExist // the last word of one that was killed
+		}
 		switch {
 		case err == nil && s.Connected:
 			return nil

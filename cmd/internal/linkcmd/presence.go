@@ -2,6 +2,7 @@ package linkcmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/buildinfo"
 	"encoding/xml"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/hanzoai/link/agent"
 	"github.com/hanzoai/link/cmd/internal/logincmd"
@@ -51,7 +53,7 @@ func thisPresence(bin, why string) (presence, error) {
 		place: place{
 			dir: dir, again: "hanzo link",
 			session: func() (logincmd.Saved, error) { return logincmd.Session("") },
-			facts:   readFacts(bin, dir),
+			facts:   readFacts(bin, dir), credential: ownCredential(dir),
 		},
 		why: why, uid: os.Geteuid(), bin: bin, manager: findManager(home),
 	}, nil
@@ -76,6 +78,14 @@ func findManager(home string) manager {
 	return nil
 }
 
+// ownCredential reads that of a link of the person's own.
+func ownCredential(dir string) func() (string, error) {
+	return func() (string, error) {
+		text, err := os.ReadFile(filepath.Join(dir, credentialFile))
+		return strings.TrimSpace(string(text)), err
+	}
+}
+
 func (p presence) program() string { return filepath.Join(p.dir, "bin", program) }
 
 func (p presence) status() string { return filepath.Join(p.dir, "status.json") }
@@ -83,7 +93,7 @@ func (p presence) status() string { return filepath.Join(p.dir, "status.json") }
 // notRoot refuses to be present as root, which the agent refuses to be.
 func (p presence) notRoot(command string) error {
 	if p.uid == 0 {
-		return fmt.Errorf("this host is linked for presence only, for %s, and that takes no root and has none: run hanzo %s as yourself, without sudo", p.why, command)
+		return fmt.Errorf("this host can be linked for presence only, for %s, and that takes no root and has none: run hanzo %s as yourself, without sudo", p.why, command)
 	}
 	return nil
 }
@@ -155,7 +165,7 @@ func (p presence) unlink(ctx context.Context, out io.Writer) error {
 	if err := p.notRoot("unlink"); err != nil {
 		return err
 	}
-	credential, err := os.ReadFile(filepath.Join(p.dir, credentialFile))
+	credential, err := p.credential()
 	linked := err == nil
 	if !linked && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -164,12 +174,8 @@ func (p presence) unlink(ctx context.Context, out io.Writer) error {
 		fmt.Fprintln(out, "this machine is not linked: nothing to do")
 		return nil
 	}
-	err = durable.MkdirAll(p.dir, 0o700)
-	if err == nil {
-		err = durable.WriteFile(filepath.Join(p.dir, markerFile), nil, 0o600)
-	}
-	if err != nil {
-		return err
+	if err := durable.WriteFile(filepath.Join(p.dir, markerFile), nil, 0o600); err != nil {
+		fmt.Fprintf(out, "%v: so the agent's audit log will not say that it ended for this; going on\n", err)
 	}
 	if p.manager != nil {
 		steps, err := p.manager.remove(ctx)
@@ -183,28 +189,55 @@ func (p presence) unlink(ctx context.Context, out io.Writer) error {
 		l, err := agent.ReadLink(p.dir)
 		var note string
 		if err == nil {
-			note, err = p.leave(ctx, l, strings.TrimSpace(string(credential)))
+			note, err = p.leave(ctx, l, credential)
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: the agent is stopped; run hanzo unlink again", ctx.Err())
+			return fmt.Errorf("%w: run hanzo unlink again", ctx.Err())
 		}
 		if note != "" {
 			fmt.Fprintln(out, note)
 		}
 		cloud = err
 	}
+	// One that a person started themselves ends when the control plane has said so to it.
+	if pid, runs := p.runs(ctx, cloud == nil); runs {
+		err := fmt.Errorf("an agent still runs on this link, as process %d: stop it (kill %d), and run hanzo unlink again", pid, pid)
+		if cloud != nil {
+			err = fmt.Errorf("the control plane does not know yet: %w; and %w", cloud, err)
+		}
+		return err
+	}
 	err = errors.Join(os.RemoveAll(filepath.Join(p.dir, "bin")), removeFile(filepath.Join(p.dir, markerFile)))
 	if err == nil && cloud == nil {
 		err = errors.Join(p.forget(), removeFile(p.status()))
 	}
+	if cloud != nil {
+		cloud = fmt.Errorf("no agent runs, and the control plane does not know yet: %w: run hanzo unlink again when it can", cloud)
+		return errors.Join(cloud, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: run hanzo unlink again", err)
 	}
-	if cloud != nil {
-		return fmt.Errorf("the agent is gone, and the control plane does not know yet: %w: run hanzo unlink again when it can", cloud)
-	}
 	fmt.Fprintf(out, "unlinked; the audit log stays in %s\n", p.dir)
 	return nil
+}
+
+// endTime is how long an agent may take that was told that its machine is removed.
+const endTime = 10 * time.Second
+
+// runs reports whether an agent runs on the link, after waiting for it to end if it may.
+func (p presence) runs(ctx context.Context, ends bool) (pid int, runs bool) {
+	for began := time.Now(); ; {
+		pid, runs, err := agent.Running(p.dir)
+		if err != nil || !runs || !ends || time.Since(began) > cmp.Or(p.wait, endTime) {
+			return pid, runs
+		}
+		select {
+		case <-ctx.Done():
+			return pid, runs
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // isAgent refuses a release without the agent, before anything is done.

@@ -52,7 +52,8 @@ func newPerson(t *testing.T) *person {
 	p.presence = presence{
 		place: place{
 			dir: filepath.Join(home, ".hanzo", "link"), again: "hanzo link",
-			session: func() (logincmd.Saved, error) { return logincmd.Session("") },
+			session:    func() (logincmd.Saved, error) { return logincmd.Session("") },
+			credential: ownCredential(filepath.Join(home, ".hanzo", "link")),
 			facts: func(context.Context) (api.WorkerFacts, error) {
 				return api.WorkerFacts{Hostname: "laptop", OS: "linux", Arch: "x86_64", CPUs: 2, Memory: 1 << 30, Disk: 1 << 30,
 					GPUs: []api.GPU{}, Lanes: []string{}, Offers: []string{}, Version: "(devel)"}, nil
@@ -185,7 +186,7 @@ func TestPresenceIsNotRoots(t *testing.T) {
 	p := newPerson(t)
 	p.uid = 0
 	for _, command := range []func(context.Context, io.Writer) error{p.link, p.unlink} {
-		if err := command(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "without sudo") {
+		if err := command(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "without sudo") || strings.Contains(err.Error(), "is linked") {
 			t.Errorf("it says %v", err)
 		}
 	}
@@ -209,6 +210,61 @@ func TestPresenceUnlinkWithoutTheCloud(t *testing.T) {
 	}
 	if all := p.cloud.workers(t); len(all) != 0 {
 		t.Errorf("the org has %+v", all)
+	}
+}
+
+func TestPresenceWithACredentialOfNoUse(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, p *person) *cloud{
+		"a new cloud": func(t *testing.T, p *person) *cloud { return p.cloud.anew(t) },
+		"empty": func(t *testing.T, p *person) *cloud {
+			if err := os.Truncate(filepath.Join(p.dir, credentialFile), 0); err != nil {
+				t.Fatal(err)
+			}
+			return p.cloud
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPerson(t)
+			if err := p.link(t.Context(), io.Discard); err != nil {
+				t.Fatal(err)
+			}
+			now := spoil(t, p)
+			var out bytes.Buffer
+			if err := p.link(t.Context(), &out); err != nil {
+				t.Fatalf("%v\n%s", err, &out)
+			}
+			mustHave(t, out.String(), "registering it anew", "connected")
+			if all := now.workers(t); len(all) != 1 || all[0].Status != api.Online {
+				t.Errorf("the org has %+v", all)
+			}
+		})
+	}
+}
+
+// TestPresenceUnlinkBesideAnAgent that a person started: it is not said to be gone while
+// it runs, and its program stays until then.
+func TestPresenceUnlinkBesideAnAgent(t *testing.T) {
+	p := newPerson(t)
+	p.manager = nil
+	if err := p.link(t.Context(), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	await(t, "the agent connects", func() bool { s, err := agent.ReadStatus(p.status()); return err == nil && s.Connected })
+	p.cloud.answer(func(w http.ResponseWriter, _ *http.Request) { api.Refuse(api.Internal, "broken").Write(w) })
+	err := p.unlink(t.Context(), io.Discard)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d: stop it", os.Getpid())) || strings.Contains(err.Error(), "gone") || !strings.Contains(err.Error(), "does not know yet") {
+		t.Errorf("it says %v", err)
+	}
+	if _, err := os.Lstat(p.program()); err != nil {
+		t.Error(err)
+	}
+	p.cloud.answer(nil)
+	if err := p.unlink(t.Context(), io.Discard); err != nil { // the control plane ends it
+		t.Error(err)
+	}
+	if _, err := os.Lstat(p.program()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its program: %v", err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hanzoai/link/activity"
 	"github.com/hanzoai/link/agent"
 	"github.com/hanzoai/link/cmd/internal/term"
 	"github.com/hanzoai/link/systemd"
@@ -124,10 +125,14 @@ func (l looker) look(ctx context.Context) standing {
 	if err == nil {
 		r.Linked, r.ID, r.Org, r.API, r.LinkedBy = true, link.ID, link.Org, link.API, link.LinkedBy
 	}
-	if s, err := agent.ReadStatus(status); err == nil {
+	dir, start := l.dir, "sudo systemctl start "+agentUnit+" starts it, and journalctl -u "+agentUnit+" says why it ended"
+	if r.Presence {
+		dir, start = l.presence, startPresence(l.presence)
+	}
+	if s, err := agent.ReadStatus(status); err == nil && s.Lives(dir) {
 		r.Agent = &s
-	} else if errors.Is(err, fs.ErrNotExist) {
-		r.Silent = "the agent does not run"
+	} else if err == nil || errors.Is(err, fs.ErrNotExist) {
+		r.Silent = "the agent does not run: " + start
 	} else {
 		r.Silent = "what the agent says of itself cannot be read: " + err.Error()
 	}
@@ -142,6 +147,26 @@ func (l looker) look(ctx context.Context) standing {
 		r.Policy = l.admits()
 	}
 	return r
+}
+
+// startPresence says what starts the agent of a link for presence.
+func startPresence(dir string) string {
+	path := filepath.Join(dir, "bin", program)
+	if _, err := os.Lstat(path); err != nil {
+		return "hanzo link installs and starts it"
+	}
+	home := filepath.Dir(filepath.Dir(dir))
+	switch m := findManager(home).(type) {
+	case userUnit:
+		if m.installed() {
+			return "systemctl --user start " + userService + " starts it, and journalctl --user -u " + userService + " says why it ended"
+		}
+	case launchAgent:
+		if m.installed() {
+			return fmt.Sprintf("launchctl kickstart %s/%s starts it", m.domain, label)
+		}
+	}
+	return "this command keeps the machine online while it runs: " + path + " --presence"
 }
 
 // services tells the state of the units; none where there is no systemd.
@@ -197,6 +222,14 @@ func parseShow(out string) map[string]map[string]string {
 	return all
 }
 
+// seconds is a time for a person; what is none is left as it is.
+func seconds(at string) string {
+	if t, err := time.Parse(time.RFC3339, at); err == nil {
+		return t.Format(time.RFC3339)
+	}
+	return at
+}
+
 func (r standing) print(w io.Writer, now time.Time) {
 	table := term.NewTable(w)
 	row := func(name, format string, args ...any) { table.Row(name, term.Plain(fmt.Sprintf(format, args...))) }
@@ -214,7 +247,7 @@ func (r standing) print(w io.Writer, now time.Time) {
 		if at, err := time.Parse(time.RFC3339, s.LastClaim); err == nil {
 			state += fmt.Sprintf(", and asked for work %s ago", now.Sub(at).Round(time.Second))
 		}
-		row("agent", "%s; version %s, since %s", state, s.Version, s.Since)
+		row("agent", "%s; version %s, since %s", state, s.Version, seconds(s.Since))
 		if s.Problem != "" {
 			row("problem", "%s", s.Problem)
 		}
@@ -228,10 +261,10 @@ func (r standing) print(w io.Writer, now time.Time) {
 		}
 		for _, a := range s.Activities {
 			state := string(a.State)
-			if a.Total > 0 {
+			if a.Total > 0 && a.State == activity.Pulling {
 				state += fmt.Sprintf(" %s of %s", term.Bytes(a.Done), term.Bytes(a.Total))
 			}
-			row("work", "%s: %s, %s, since %s", a.Activity, a.Kind, state, a.Since)
+			row("work", "%s: %s, %s, since %s", a.Activity, a.Kind, state, seconds(a.Since))
 		}
 		if s.Unsent > 0 {
 			row("unsent", "the records of %d that ended", s.Unsent)

@@ -62,7 +62,7 @@ func machine(t *testing.T, api string) looker {
 	l.says(t, agent.Status{
 		ID: "evo", Org: "acme", API: api, Version: "1.0", Since: "2026-11-30T22:00:00Z", Connected: true, LastClaim: "2026-11-30T22:00:30Z",
 		Offers: []string{"train.fit"}, Reasons: []string{},
-		Activities: []agent.StatusActivity{{Activity: "act_1", Kind: "train.fit", State: "pulling", Since: "2026-11-30T22:00:10Z", Done: 1 << 30, Total: 2 << 30}},
+		Activities: []agent.StatusActivity{{Activity: "act_1", Kind: "train.fit", State: "pulling", Since: "2026-11-30T22:00:10.123456789Z", Done: 1 << 30, Total: 2 << 30}},
 	})
 	return l
 }
@@ -79,6 +79,9 @@ func (l looker) link(t *testing.T, dir, api string) {
 
 func (l looker) says(t *testing.T, s agent.Status) {
 	t.Helper()
+	if s.PID == 0 {
+		s.PID = os.Getpid() // it runs
+	}
 	b, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +154,7 @@ func TestStatusOfAMachineInTrouble(t *testing.T) {
 	if err := os.Remove(l.status); err != nil {
 		t.Fatal(err)
 	}
-	mustHave(t, printed(t, l), "the agent does not run")
+	mustHave(t, printed(t, l), "the agent does not run: sudo systemctl start hanzo-link")
 	if err := os.WriteFile(l.status, []byte("{half"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +171,45 @@ func TestStatusOfAPresence(t *testing.T) {
 	if !r.Linked || !r.Presence || r.Policy != nil || len(r.Services) > 0 || r.again != "hanzo link" || r.Silent == "" {
 		t.Errorf("%+v", r)
 	}
-	mustHave(t, printed(t, l), "for presence only", "the agent does not run")
+	mustHave(t, printed(t, l), "for presence only", "the agent does not run: hanzo link installs and starts it")
+	if err := os.MkdirAll(filepath.Join(l.presence, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(l.presence, "bin", program)
+	if err := os.WriteFile(path, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	mustHave(t, printed(t, l), path+" --presence")
+}
+
+// TestStatusOfAnAgentThatWasKilled: its status is its last word, and it says connected.
+func TestStatusOfAnAgentThatWasKilled(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	l := machine(t, server.URL)
+	if l.look(t.Context()).Agent == nil {
+		t.Fatal("it does not live")
+	}
+	if err := os.WriteFile(filepath.Join(l.dir, lockedFile), nil, 0o600); err != nil { // locked by nobody
+		t.Fatal(err)
+	}
+	got := printed(t, l)
+	mustHave(t, got, "the agent does not run: sudo systemctl start hanzo-link")
+	if strings.Contains(got, "connected") || strings.Contains(got, "act_1") {
+		t.Errorf("it says what the agent last said:\n%s", got)
+	}
+	if f := ill(t, l, nil)["agent"]; f.OK || !f.Need || !strings.Contains(f.Detail, "sudo systemctl start hanzo-link") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestStatusOfWhatRuns: what was fetched for it is over.
+func TestStatusOfWhatRuns(t *testing.T) {
+	l := machine(t, "https://cloud.example")
+	l.says(t, agent.Status{Connected: true, Since: "soon\n", Activities: []agent.StatusActivity{{Activity: "act_1", Kind: "train.fit", State: "ready", Since: "2026-11-30T22:00:10.5Z", Done: 1 << 30, Total: 2 << 30}}})
+	got := printed(t, l)
+	mustHave(t, got, "act_1: train.fit, ready, since 2026-11-30T22:00:10Z")
 }
 
 func TestStatusOfAMachineThatIsNotLinked(t *testing.T) {

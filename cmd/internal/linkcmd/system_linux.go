@@ -82,7 +82,7 @@ type system struct {
 
 func thisSystem(bin string) system {
 	build, _ := debug.ReadBuildInfo()
-	return system{
+	s := system{
 		place: place{
 			dir: systemd.State, again: "sudo hanzo link",
 			session: func() (logincmd.Saved, error) { return logincmd.Session(logincmd.Person()) },
@@ -100,6 +100,8 @@ func thisSystem(bin string) system {
 			return uid, gid, errors.Join(uerr, gerr)
 		},
 	}
+	s.credential = s.readCredential
+	return s
 }
 
 func (s system) path(path string) string { return filepath.Join(s.Root, path) }
@@ -295,16 +297,14 @@ func (s system) unlink(ctx context.Context, out io.Writer) error {
 	if s.uid != 0 {
 		return errors.New("unlinking removes services, which is root's to do: run sudo hanzo unlink")
 	}
-	if err := durable.MkdirAll(s.dir, 0o755); err != nil {
-		return err
-	}
 	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := durable.WriteFile(filepath.Join(s.dir, markerFile), nil, 0o644); err != nil {
-		return err
+	// A disk that takes no more keeps nobody from unlinking.
+	if err := errors.Join(durable.MkdirAll(s.dir, 0o755), durable.WriteFile(filepath.Join(s.dir, markerFile), nil, 0o644)); err != nil {
+		fmt.Fprintf(out, "%v: so the agent takes its end for the machine's, and the rest of what it recorded may stay here; going on\n", err)
 	}
 	fmt.Fprintln(out, "ending all work; the agent then sends what was recorded, which takes a minute and a half at most")
 	steps, err := s.Stop(ctx)
@@ -331,16 +331,28 @@ func (s system) unlink(ctx context.Context, out io.Writer) error {
 	if err == nil && cloud == nil {
 		err = s.forget()
 	}
-	if err != nil {
-		return fmt.Errorf("%w: run sudo hanzo unlink again", err)
-	}
 	if cloud != nil {
-		return fmt.Errorf("the services are gone and all work has ended, and the control plane does not know yet: %w: run sudo hanzo unlink again when it can", cloud)
+		cloud = fmt.Errorf("the services are stopped and all work has ended, and the control plane does not know yet: %w", cloud)
+	}
+	if err != nil {
+		err = fmt.Errorf("the services are stopped, and not all that is to go could be removed: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	switch {
+	case cloud != nil && err != nil:
+		return fmt.Errorf("%w; %w: run sudo hanzo unlink again when both can be", cloud, err)
+	case cloud != nil:
+		return fmt.Errorf("%w: run sudo hanzo unlink again when it can", cloud)
+	case err != nil:
+		return fmt.Errorf("%w: see to that and run sudo hanzo unlink again", err)
 	}
 	if ids := kept(s.dir); len(ids) > 0 {
 		fmt.Fprintln(out, tellKept(s.dir, address, ids))
 	}
-	fmt.Fprintf(out, "unlinked; yours, and kept: %s, and in %s the audit log, the store and the records of runs; and the users hanzo-link and hanzo-work, whose files those are\n", policy.Path, systemd.State)
+	also := ""
+	if _, err := os.Lstat(s.path(policy.Path)); err == nil {
+		also = policy.Path + ", and "
+	}
+	fmt.Fprintf(out, "unlinked; yours, and kept: %sin %s the audit log, the store and the records of runs; and the users hanzo-link and hanzo-work, whose files those are\n", also, systemd.State)
 	return nil
 }
 
@@ -360,9 +372,9 @@ func (s system) end(ctx context.Context) (note string, err error) {
 	return s.leave(ctx, l, credential)
 }
 
-// credential reads the agent's own file and no other: the agent could have put a link
+// readCredential reads the agent's own file and no other: the agent could have put a link
 // there, to something that root may read and it may not.
-func (s system) credential() (string, error) {
+func (s system) readCredential() (string, error) {
 	path := filepath.Join(s.dir, credentialFile)
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

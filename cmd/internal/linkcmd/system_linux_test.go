@@ -201,6 +201,7 @@ func newHost(t *testing.T, c *cloud) *host {
 		},
 		lookup: func() (int, int, error) { return 0, 0, nil },
 	}
+	h.credential = h.readCredential
 	t.Cleanup(func() { h.stop() })
 	return h
 }
@@ -699,6 +700,105 @@ func TestLinkAfterTheCloudRemovedTheMachine(t *testing.T) {
 		h.links()
 		if all := h.cloud.workers(t); len(all) != 1 || all[0].Status != api.Online {
 			t.Errorf("with an agent that runs %v, the org has %+v", runs, all)
+		}
+	}
+}
+
+// anew has a control plane without data answer at c's address.
+func (c *cloud) anew(t *testing.T) *cloud {
+	t.Helper()
+	next := newCloud(t)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(next.token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HANZO_TOKEN_FILE", token)
+	c.answer(next.Config.Handler.ServeHTTP)
+	return next
+}
+
+// TestLinkWithACredentialOfNoUse registers the machine anew, whether its agent runs.
+func TestLinkWithACredentialOfNoUse(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, h *host) *cloud{
+		"a new cloud": func(t *testing.T, h *host) *cloud { return h.cloud.anew(t) },
+		"a new cloud, and the agent does not run": func(t *testing.T, h *host) *cloud {
+			h.stop()
+			return h.cloud.anew(t)
+		},
+		"empty": func(t *testing.T, h *host) *cloud {
+			if err := os.Truncate(filepath.Join(h.dir, credentialFile), 0); err != nil {
+				t.Fatal(err)
+			}
+			return h.cloud
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, newCloud(t))
+			h.links()
+			now := spoil(t, h)
+			out := h.links()
+			mustHave(t, out, "registering it anew", "connected")
+			if all := now.workers(t); len(all) != 1 || all[0].ID != "evo" || all[0].Status != api.Online {
+				t.Errorf("the org has %+v", all)
+			}
+		})
+	}
+}
+
+// TestLinkWithoutTheCloudKeepsTheLink: a cloud that cannot answer refuses nothing.
+func TestLinkWithoutTheCloudKeepsTheLink(t *testing.T) {
+	h := newHost(t, newCloud(t))
+	h.links()
+	credential := h.read(systemd.State + "/" + credentialFile)
+	h.cloud.answer(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	if err := h.refused(t.Context(), must(agent.ReadLink(h.dir))); err != nil {
+		t.Error(err)
+	}
+	if n := h.cloud.asPerson(http.MethodPut); n != 1 || h.read(systemd.State+"/"+credentialFile) != credential {
+		t.Errorf("it was registered %d times", n)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestUnlinkWhereNothingCanBeWritten stops the services and tells the cloud.
+func TestUnlinkWhereNothingCanBeWritten(t *testing.T) {
+	h := newHost(t, newCloud(t))
+	h.links()
+	readOnly(systemd.State)(t, h)
+	var out bytes.Buffer
+	err := h.unlink(t.Context(), &out)
+	if err == nil || !strings.Contains(err.Error(), credentialFile) || !strings.Contains(err.Error(), "run sudo hanzo unlink again") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("it says %v", err)
+	}
+	mustHave(t, out.String(), markerFile, "read-only", "has removed evo")
+	if all := h.cloud.workers(t); len(all) != 0 || h.agent != nil {
+		t.Errorf("the org has %+v, and the agent runs: %v", all, h.agent != nil)
+	}
+	if err := syscall.Unmount(h.dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	h.unlinks()
+	h.bare()
+}
+
+// TestUnlinkSaysThatItKeepsWhatIsThere, and no more.
+func TestUnlinkSaysThatItKeepsWhatIsThere(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		h := newHost(t, newCloud(t))
+		h.links()
+		if !there {
+			if err := os.Remove(h.path(policy.Path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out := h.unlinks(); strings.Contains(out, policy.Path) != there {
+			t.Errorf("with a policy %v it says\n%s", there, out)
 		}
 	}
 }
