@@ -33,18 +33,10 @@ func readPolicy() *admits {
 
 // examineHost looks at what a host needs to run work.
 func examineHost(ctx context.Context, p patient, r standing) []finding {
-	var all []finding
-	switch why := unfit(); {
-	case why != "":
-		// The rest of the probe would say so again, of every part of what is missing.
-		all = append(all, missing("cgroup v2", "%s, so this host is for presence only: run hanzo link as yourself, without sudo; or boot with systemd.unified_cgroup_hierarchy=1", why))
-		if !r.Linked {
-			return all
-		}
-	case os.Geteuid() == 0:
-		all = sandboxFindings(offer.Probe(ctx))
-	default:
-		all = append(all, note("sandbox", "whether one can be built is root's to try: sudo hanzo doctor"), room())
+	why := unfit()
+	all := examineSandbox(ctx, why, os.Geteuid())
+	if why != "" && !r.Linked {
+		return all // what work needs besides is of no interest
 	}
 	all = append(all, nvidia("/")...)
 	all = append(all, policyFinding(r))
@@ -54,6 +46,18 @@ func examineHost(ctx context.Context, p patient, r standing) []finding {
 	all = append(all, installed(launcher.Lib)...)
 	all = append(all, units("/")...)
 	return append(all, effective(ctx, p)...)
+}
+
+// examineSandbox looks whether a sandbox can be built. Where the host is unfit, for why,
+// that is all there is to say: the probe would say it again of every part.
+func examineSandbox(ctx context.Context, why string, uid int) []finding {
+	switch {
+	case why != "":
+		return []finding{missing("cgroup v2", "%s, so this host is for presence only: run hanzo link as yourself, without sudo; or boot with systemd.unified_cgroup_hierarchy=1", why)}
+	case uid == 0:
+		return sandboxFindings(offer.Probe(ctx))
+	}
+	return []finding{note("sandbox", "whether one can be built is root's to try: sudo hanzo doctor"), room()}
 }
 
 // onlyPresence reports whether this machine can be linked for presence alone.

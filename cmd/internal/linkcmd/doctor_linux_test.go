@@ -124,3 +124,13 @@ func TestDoctorOfAFullDisk(t *testing.T) {
 		t.Errorf("%+v", found[0])
 	}
 }
+
+// TestDoctorOfAHostForPresenceOnly says its one cause once, and the same to everybody.
+func TestDoctorOfAHostForPresenceOnly(t *testing.T) {
+	for _, uid := range []int{0, 1000} {
+		found := examineSandbox(t.Context(), "its control groups are hybrid", uid)
+		if len(found) != 1 || found[0].OK || !strings.Contains(found[0].Detail, "for presence only: run hanzo link as yourself, without sudo") {
+			t.Errorf("uid %d: %+v", uid, found)
+		}
+	}
+}

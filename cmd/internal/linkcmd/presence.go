@@ -93,7 +93,7 @@ func (p presence) status() string { return filepath.Join(p.dir, "status.json") }
 // notRoot refuses to be present as root, which the agent refuses to be.
 func (p presence) notRoot(command string) error {
 	if p.uid == 0 {
-		return fmt.Errorf("this host can be linked for presence only, for %s, and that takes no root and has none: run hanzo %s as yourself, without sudo", p.why, command)
+		return fmt.Errorf("this host can be linked for presence only (%s), which takes no root: run hanzo %s as yourself, without sudo", p.why, command)
 	}
 	return nil
 }
