@@ -155,7 +155,7 @@ func (c *Client) put(ctx context.Context, u Upload, r io.Reader) error {
 	}
 	resp, err := c.client().Do(req)
 	if err != nil {
-		return &transportError{call, withoutURL(err)}
+		return &transportError{call: call, err: withoutURL(err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 == 2 {

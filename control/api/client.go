@@ -107,11 +107,17 @@ func TokenFile(name string) func() (string, error) {
 
 // transportError is a call that was not answered whole.
 type transportError struct {
-	call string // method and path
-	err  error
+	call   string // method and path
+	err    error
+	waited time.Duration // for an answer, of which nothing came; 0 where some did
 }
 
-func (e *transportError) Error() string { return e.call + ": " + e.err.Error() }
+func (e *transportError) Error() string {
+	if e.waited > 0 && errors.Is(e.err, context.DeadlineExceeded) {
+		return fmt.Sprintf("%s: no answer within %d s: is the control plane running and reachable, and its address right?", e.call, e.waited/time.Second)
+	}
+	return e.call + ": " + e.err.Error()
+}
 func (e *transportError) Unwrap() error { return e.err }
 
 // Retryable reports whether the same call may succeed later without a change:
@@ -185,7 +191,7 @@ func (c *Client) open(ctx context.Context, path string, offset int64) (io.ReadCl
 	}
 	resp, err := c.send(req, path)
 	if !slow.Stop() && err != nil {
-		err = &transportError{call, context.DeadlineExceeded}
+		err = &transportError{call, context.DeadlineExceeded, callTimeout}
 	}
 	if err != nil {
 		cancel(nil)
@@ -246,9 +252,10 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 
 // send sends a request within the deadline of its context.
 func (c *Client) send(req *http.Request, path string) (*http.Response, error) {
+	began := time.Now()
 	resp, err := c.client().Do(req)
 	if err != nil {
-		return nil, &transportError{req.Method + " " + path, withoutURL(err)}
+		return nil, &transportError{req.Method + " " + path, withoutURL(err), time.Since(began).Round(time.Second)}
 	}
 	return resp, nil
 }
@@ -275,7 +282,7 @@ func readAnswer(call string, resp *http.Response, out any, most int64) error {
 	if resp.StatusCode/100 != 2 {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 		if err != nil {
-			return &transportError{call, fmt.Errorf("reading the answer: %w", err)}
+			return &transportError{call: call, err: fmt.Errorf("reading the answer: %w", err)}
 		}
 		return problemOf(call, resp, body)
 	}
@@ -292,7 +299,7 @@ func readAnswer(call string, resp *http.Response, out any, most int64) error {
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err != nil {
-		return &transportError{call, fmt.Errorf("reading the answer: %w", err)}
+		return &transportError{call: call, err: fmt.Errorf("reading the answer: %w", err)}
 	}
 	if int64(len(body)) > most {
 		return fmt.Errorf("%s: the answer is over %d bytes", call, most)
@@ -319,7 +326,7 @@ func problemOf(call string, resp *http.Response, body []byte) *Problem {
 	p := &Problem{}
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != "application/problem+json" || json.Unmarshal(body, p) != nil {
-		p = &Problem{Type: "about:blank", Title: http.StatusText(resp.StatusCode), Detail: "answered without a problem document"}
+		p = &Problem{Type: "about:blank", Title: http.StatusText(resp.StatusCode), Detail: "the answer is not a control plane's: a proxy, or something else at that address, gave it"}
 	}
 	p.Status = resp.StatusCode
 	p.Detail = call + ": " + p.Detail

@@ -168,6 +168,9 @@ func Refuse(code Code, format string, args ...any) *Problem {
 
 // Error says what the server said, for a person.
 func (p *Problem) Error() string {
+	if p.Code == "" { // no control plane's
+		return fmt.Sprintf("answered %d %s: %s", p.Status, p.Title, p.Detail)
+	}
 	return fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail)
 }
 
