@@ -1,5 +1,5 @@
 // Package runcmd is how somebody gives work to a linked machine and sees what comes of
-// it: hanzo run, follow and cancel, and hanzo nodes and activities.
+// it: hanzo run, follow and cancel, and hanzo nodes, activities and remove.
 //
 // It is a client of the control plane and nothing more: what a node admits its policy
 // says, and what ran is told by its record. Files that an input names as folders are
@@ -24,8 +24,8 @@ import (
 	"github.com/hanzoai/link/policy"
 )
 
-// Commands are run, follow, cancel, nodes and activities.
-var Commands = []term.Command{Run, Follow, Cancel, Nodes, Activities}
+// Commands are run, follow, cancel, nodes, activities and remove.
+var Commands = []term.Command{Run, Follow, Cancel, Nodes, Activities, Remove}
 
 // every is how often what is followed is looked at; tests look more often.
 var every = time.Second
@@ -57,6 +57,9 @@ not the run.`,
 			}
 			if *kind == "" || *input == "" {
 				return term.Usagef("run needs --kind and --input: hanzo run %s --kind %s --input FILE", node, policy.TrainFit)
+			}
+			if err := oneOf("--kind", *kind, offer.Kinds); err != nil {
+				return err
 			}
 			client, err := logincmd.Client()
 			if err != nil {
@@ -179,7 +182,7 @@ var Nodes = term.Command{
 				return term.PrintJSON(streams.Out, api.Workers{Workers: nodes})
 			}
 			if len(nodes) == 0 {
-				fmt.Fprintln(streams.Out, "your org has no linked machine: sudo hanzo link, on one of yours, makes it one")
+				fmt.Fprintln(streams.Out, "your org has no linked machine: run hanzo link on one of yours")
 				return nil
 			}
 			table := term.NewTable(streams.Out)
@@ -198,6 +201,63 @@ var Nodes = term.Command{
 			return nil
 		}
 	},
+}
+
+// Remove is hanzo remove.
+var Remove = term.Command{
+	Name: "remove", Args: "NODE",
+	Short: "remove a linked machine from your org, as an admin or as who linked it",
+	Long: `
+What runs on the machine is stopped, and its credential opens nothing from then on. On
+the machine itself hanzo unlink does the same, and puts away what it left there.`,
+	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
+		return func(ctx context.Context, streams term.IO, args []string) error {
+			node, err := term.One(args, "a machine, as hanzo nodes lists them")
+			if err != nil {
+				return err
+			}
+			client, err := logincmd.Client()
+			if err != nil {
+				return err
+			}
+			nodes, err := client.Workers(ctx)
+			if err != nil {
+				return err
+			}
+			if err := known(node, nodes); err != nil {
+				return err
+			}
+			w := nodes[slices.IndexFunc(nodes, func(w api.Worker) bool { return w.ID == node })]
+			err = client.DeleteWorker(ctx, node)
+			switch {
+			case api.Is(err, api.Forbidden):
+				return fmt.Errorf("%s was linked by %s: only they or an admin of your org may remove it", node, term.Plain(w.LinkedBy))
+			case api.Is(err, api.NotFound):
+				return fmt.Errorf("%s has been removed meanwhile", node)
+			case err != nil:
+				return fmt.Errorf("removing %s: %w", node, err)
+			}
+			fmt.Fprintf(streams.Out, "%s is removed, and its credential opens nothing any more\n", node)
+			for _, l := range w.Workloads {
+				fmt.Fprintf(streams.Out, "%s is stopped (%s)\n", l.Activity, activity.Unlink)
+			}
+			return nil
+		}
+	},
+}
+
+// states are what --state takes.
+var states = []string{
+	string(activity.Requested), string(activity.Pulling), string(activity.Starting), string(activity.Ready),
+	string(activity.Idle), string(activity.Stopped), string(activity.Failed),
+}
+
+// oneOf refuses a flag's value that is none of those it takes.
+func oneOf(flag, value string, all []string) error {
+	if slices.Contains(all, value) {
+		return nil
+	}
+	return term.Usagef("%s %.80q is none: give one of %s; did you mean %s?", flag, value, strings.Join(all, ", "), term.Nearest(value, all))
 }
 
 // words lists what others named, in one cell.
@@ -222,6 +282,14 @@ var Activities = term.Command{
 			if len(args) > 0 {
 				return term.Usagef("activities takes no arguments; --node and --state choose among them")
 			}
+			if q.State != "" {
+				if err := oneOf("--state", string(q.State), states); err != nil {
+					return err
+				}
+			}
+			if q.Limit < 1 || q.Limit > api.MaxPage {
+				return term.Usagef("--limit %d: give 1 to %d", q.Limit, api.MaxPage)
+			}
 			client, err := logincmd.Client()
 			if err != nil {
 				return err
@@ -229,6 +297,16 @@ var Activities = term.Command{
 			all, err := client.Activities(ctx, q)
 			if err != nil {
 				return err
+			}
+			if len(all) == 0 && q.Node != "" {
+				// A node that was removed still has its activities; this one has none.
+				nodes, err := client.Workers(ctx)
+				if err == nil {
+					err = known(q.Node, nodes)
+				}
+				if err != nil {
+					return err
+				}
 			}
 			if *asJSON {
 				return term.PrintJSON(streams.Out, api.Activities{Activities: slices.Clip(all)})

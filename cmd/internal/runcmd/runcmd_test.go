@@ -110,17 +110,28 @@ const admitting = `{"kinds":["train.fit"],"orgs":["acme"],"caps":{"memory":85899
 
 func (c *cloud) link(id, admits string, offers ...string) *node {
 	c.t.Helper()
+	n := c.register(id, admits, offers...)
+	n.claim() // a heartbeat: it is online
+	return n
+}
+
+// register is link of a machine that has not been heard of since. One for presence
+// only admits "".
+func (c *cloud) register(id, admits string, offers ...string) *node {
+	c.t.Helper()
 	n := &node{cloud: c, id: id, key: strings.Repeat("a", 32)}
-	stored, err := c.person.PutWorker(c.t.Context(), id, api.WorkerPut{Key: n.key, WorkerFacts: api.WorkerFacts{
+	facts := api.WorkerFacts{
 		Hostname: id, OS: "linux", Arch: "x86_64", CPUs: 8, CPUModel: "test", Memory: 16 << 30, Disk: 1 << 40, GPUs: []api.GPU{},
 		Version: "1", Lanes: []string{}, Offers: append([]string{}, offers...),
-		Policy: canon.Raw(admits), PolicySHA256: string(canon.Sum([]byte(admits))),
-	}})
+	}
+	if admits != "" {
+		facts.Policy, facts.PolicySHA256 = canon.Raw(admits), string(canon.Sum([]byte(admits)))
+	}
+	stored, err := c.person.PutWorker(c.t.Context(), id, api.WorkerPut{Key: n.key, WorkerFacts: facts})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	n.client = &api.Client{Base: c.base, Token: func() (string, error) { return stored.Credential, nil }}
-	n.claim() // a heartbeat: it is online
 	return n
 }
 
@@ -373,6 +384,8 @@ func TestRefusals(t *testing.T) {
 	c.link("evo", admitting, policy.TrainFit)
 	c.link("closed", `{"kinds":[],"orgs":["acme"]}`)
 	c.link("unable", admitting)
+	c.register("away", admitting, policy.TrainFit)
+	c.register("present", "").claim()
 	input, dir := c.folders()
 	at := func(change map[string]any) string { return c.input(dir, change) }
 	linked := filepath.Join(t.TempDir(), "linked")
@@ -393,10 +406,10 @@ func TestRefusals(t *testing.T) {
 		status term.Status
 		says   string
 	}{
-		{"no node", func() []string { return []string{"other", "--kind", "train.fit", "--input", input} }, term.Usage, "no node \"other\"; your org's are closed, evo, unable"},
+		{"no node", func() []string { return []string{"other", "--kind", "train.fit", "--input", input} }, term.Usage, "no node \"other\"; your org's are away, closed, evo, present, unable"},
 		{"no kind", func() []string { return []string{"evo", "--input", input} }, term.Usage, "needs --kind and --input"},
 		{"no input", func() []string { return []string{"evo", "--kind", "train.fit"} }, term.Usage, "needs --kind and --input"},
-		{"no such file", func() []string { return []string{"evo", "--kind", "train.fit", "--input", input + "x"} }, term.Failed, "no such file"},
+		{"no such file", func() []string { return []string{"evo", "--kind", "train.fit", "--input", input + "x"} }, term.Usage, "no such file"},
 		{"half a file", func() []string { return []string{"evo", "--kind", "train.fit", "--input", broken} }, term.Usage, "input.json"},
 		{"unknown member", func() []string {
 			return []string{"evo", "--kind", "train.fit", "--input", at(map[string]any{"argv": "sh"})}
@@ -424,10 +437,19 @@ func TestRefusals(t *testing.T) {
 		}, term.Failed, "1111"},
 		{"too much memory", func() []string {
 			return []string{"evo", "--kind", "train.fit", "--input", at(map[string]any{"memory": 1 << 40})}
-		}, term.Failed, "by rule caps.memory"},
+		}, term.Failed, "by rule caps.memory: asked for 1 TiB, allowed are 8 GiB; "},
 		{"not admitted", func() []string { return []string{"closed", "--kind", "train.fit", "--input", at(nil)} }, term.Failed, "closed refuses, by rule kind: asked for \"train.fit\", allowed are none; the owner of closed decides that: there, sudo hanzo policy allow train.fit"},
 		{"not offered", func() []string { return []string{"unable", "--kind", "train.fit", "--input", at(nil)} }, term.Failed, "hanzo doctor says why, there"},
-		{"no kind of work", func() []string { return []string{"evo", "--kind", "shell", "--input", at(nil)} }, term.Failed, "kinds are"},
+		{"no kind of work", func() []string { return []string{"evo", "--kind", "shell", "--input", at(nil)} }, term.Usage, "--kind \"shell\" is none: give one of train.fit, engine.serve, "},
+		{"nearly a kind", func() []string { return []string{"evo", "--kind", "train.fitt", "--input", at(nil)} }, term.Usage, "did you mean train.fit?"},
+		{"no stage", func() []string {
+			return []string{"evo", "--kind", "train.fit", "--input", at(map[string]any{"stage": "base"})}
+		}, term.Usage, "it has no stage.json"},
+		{"no base", func() []string {
+			return []string{"evo", "--kind", "train.fit", "--input", at(map[string]any{"base": "stage"})}
+		}, term.Usage, "it has no kai.json"},
+		{"presence", func() []string { return []string{"present", "--kind", "train.fit", "--input", at(nil)} }, term.Failed, "present takes no work: it is linked for presence only"},
+		{"away", func() []string { return []string{"away", "--kind", "train.fit", "--input", at(nil)} }, term.Failed, "away is offline: hanzo status says why, there"},
 	} {
 		status, _, errs := c.hanzo(append([]string{"run"}, r.args()...)...)
 		if status != r.status || !strings.Contains(errs, r.says) {
@@ -440,6 +462,41 @@ func TestRefusals(t *testing.T) {
 	all, err := c.person.Activities(t.Context(), api.ActivityQuery{})
 	if err != nil || len(all) != 0 {
 		t.Errorf("%+v, %v", all, err)
+	}
+	if c.blobs != 2 { // the stage, beside a base that only the control plane could know
+		t.Errorf("%d files were sent", c.blobs)
+	}
+}
+
+// What is judged here before anything is sent, the control plane judges so too.
+func TestJudgesAlike(t *testing.T) {
+	c := newCloud(t)
+	c.link("closed", `{"kinds":[],"orgs":["acme"]}`, policy.TrainFit)
+	c.link("other", `{"kinds":["train.fit"],"orgs":["other"]}`, policy.TrainFit)
+	c.link("small", `{"kinds":["train.fit"],"orgs":["acme"],"caps":{"memory":1,"cpus":8,"disk":1}}`, policy.TrainFit)
+	c.link("unable", admitting)
+	c.link("full", `{"kinds":["train.fit"],"orgs":["acme"],"caps":{"memory":8589934592,"cpus":8,"disk":8589934592},"concurrency":1}`, policy.TrainFit)
+	c.register("away", admitting, policy.TrainFit)
+	input, _ := c.folders()
+	if status, _, errs := c.hanzo("run", "full", "--kind", "train.fit", "--input", input); status != term.OK {
+		t.Fatal(errs)
+	}
+	w, err := prepare([]byte(`{"stage":"`+strings.Repeat("1", 64)+`","base":"`+strings.Repeat("2", 64)+`","memory":1073741824,"cpus":2,"disk":1073741824,"vram":0,"gpus":[],"maxSec":600}`), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := c.person.Workers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		here := judge(nodes, n.ID, policy.TrainFit, w.input)
+		_, there := c.person.Enqueue(t.Context(), api.Enqueue{Node: n.ID, Kind: policy.TrainFit, Input: object(w.members)})
+		a, _ := errors.AsType[*api.Problem](here)
+		b, _ := errors.AsType[*api.Problem](there)
+		if a == nil || b == nil || a.Code != b.Code || a.Rule != b.Rule || !strings.HasSuffix(b.Detail, a.Detail) {
+			t.Errorf("%s: here %v, there %v", n.ID, here, there)
+		}
 	}
 }
 
@@ -607,7 +664,7 @@ func TestCancelAndLists(t *testing.T) {
 	if status != term.OK {
 		t.Fatal(errs)
 	}
-	mustSay(t, out, "no linked machine: sudo hanzo link")
+	mustSay(t, out, "no linked machine: run hanzo link on one")
 	n := c.link("evo", admitting, policy.TrainFit)
 	input, _ := c.folders()
 	run := func() string {
@@ -642,6 +699,12 @@ func TestCancelAndLists(t *testing.T) {
 	if strings.Contains(out, second) {
 		t.Error(out)
 	}
+	for _, wrong := range [][2]string{{"--state=bogus", "requested, pulling, starting, ready"}, {"--state=stoped", "did you mean stopped?"}, {"--limit=100000", "1 to 1000"}, {"--limit=0", "1 to 1000"}, {"--node=other", "your org's are evo"}} {
+		status, _, errs := c.hanzo("activities", wrong[0])
+		if status != term.Usage || !strings.Contains(errs, wrong[1]) {
+			t.Errorf("%s: status %d: %s", wrong[0], status, errs)
+		}
+	}
 	for _, command := range []string{"cancel", "follow"} {
 		status, _, errs := c.hanzo(command, "act_none")
 		if status != term.Failed || !strings.Contains(errs, "hanzo activities lists them") {
@@ -653,5 +716,44 @@ func TestCancelAndLists(t *testing.T) {
 		if status != term.OK || !json.Valid([]byte(out)) {
 			t.Errorf("status %d: %s%s", status, out, errs)
 		}
+	}
+}
+
+func TestRemove(t *testing.T) {
+	c := newCloud(t)
+	c.link("evo", admitting, policy.TrainFit)
+	input, _ := c.folders()
+	status, out, errs := c.hanzo("run", "evo", "--kind", "train.fit", "--input", input, "--json")
+	var act api.Activity
+	if err := json.Unmarshal([]byte(out), &act); status != term.OK || err != nil {
+		t.Fatal(err, errs)
+	}
+	status, _, errs = c.hanzo("remove", "other")
+	if status != term.Usage {
+		t.Errorf("status %d", status)
+	}
+	mustSay(t, errs, "your org's are evo")
+	c.between(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodDelete {
+			api.Refuse(api.Forbidden, "said the test").Write(w)
+		}
+		return r.Method == http.MethodDelete
+	})
+	status, _, errs = c.hanzo("remove", "evo")
+	if status != term.Failed {
+		t.Errorf("status %d", status)
+	}
+	mustSay(t, errs, "evo was linked by acme/alice: only they or an admin of your org")
+	c.between(nil)
+	status, out, errs = c.hanzo("remove", "evo")
+	if status != term.OK {
+		t.Fatal(errs)
+	}
+	mustSay(t, out, "evo is removed", act.Activity+" is stopped (unlink)")
+	if nodes, err := c.person.Workers(t.Context()); err != nil || len(nodes) != 0 {
+		t.Errorf("%+v, %v", nodes, err)
+	}
+	if act, err := c.person.Activity(t.Context(), act.Activity); err != nil || act.Reason != activity.Unlink {
+		t.Errorf("%+v, %v", act, err)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,9 +25,20 @@ import (
 // maxInput bounds an input's file, in bytes.
 const maxInput = 1 << 20
 
-// enqueue reads an input, sends the folders that it names and asks the node.
+// enqueue reads an input, sends the folders that it names and asks the node. What can be
+// known to be refused is refused before anything is hashed or sent; the control plane
+// judges again.
 func enqueue(ctx context.Context, streams term.IO, client *api.Client, node, kind, path string) (api.Activity, error) {
-	// A name that is none costs no upload.
+	src, err := readInput(path)
+	if err != nil {
+		return api.Activity{}, err
+	}
+	var w work
+	if kind == policy.TrainFit {
+		if w, err = prepare(src, path); err != nil {
+			return api.Activity{}, err
+		}
+	}
 	nodes, err := client.Workers(ctx)
 	if err != nil {
 		return api.Activity{}, err
@@ -32,23 +46,57 @@ func enqueue(ctx context.Context, streams term.IO, client *api.Client, node, kin
 	if err := known(node, nodes); err != nil {
 		return api.Activity{}, err
 	}
-	src, err := readInput(path)
-	if err != nil {
-		return api.Activity{}, err
+	if err := judge(nodes, node, kind, w.input); err != nil {
+		return api.Activity{}, explain(err, node, kind)
 	}
 	if kind == policy.TrainFit {
 		progress := term.NewProgress(streams.Err)
-		src, err = send(ctx, progress, client, src, path)
+		src, err = w.send(ctx, progress, client)
 		progress.Done()
 		if err != nil {
 			return api.Activity{}, err
 		}
 	}
 	act, err := client.Enqueue(ctx, api.Enqueue{Node: node, Kind: kind, Input: src})
-	if retry, _ := api.Retryable(err); retry && !api.Is(err, api.RateLimited) {
+	if p, answered := errors.AsType[*api.Problem](err); answered && p.Code != "" { // and by no proxy
+		return act, explain(err, node, kind)
+	}
+	if retry, _ := api.Retryable(err); retry {
 		return act, fmt.Errorf("%w: whether it was asked is not known, hanzo activities --node %s shows it", err, node)
 	}
-	return act, explain(err, node, kind)
+	return act, err
+}
+
+// judge says what the control plane would say of a node by the record of it that it
+// gave, in its order and its words: nothing was asked yet.
+func judge(nodes []api.Worker, node, kind string, in policy.TrainFitInput) error {
+	w := nodes[slices.IndexFunc(nodes, func(w api.Worker) bool { return w.ID == node })]
+	if len(w.Policy) == 0 || string(w.Policy) == "null" {
+		return fmt.Errorf("%s takes no work: it is linked for presence only, or has no policy that can be read (hanzo doctor says which, there)", node)
+	}
+	if kind != policy.TrainFit {
+		return nil // nothing is sent for it, and who may ask is not known here
+	}
+	own, err := policy.Parse(w.Policy)
+	if err != nil {
+		return nil // of a later version, perhaps
+	}
+	org, _, _ := strings.Cut(w.LinkedBy, "/") // ours, as its node is
+	err = own.Admit(in.Ask("", org), policy.Held{Count: len(w.Workloads)})
+	if denied, ok := errors.AsType[policy.Denied](err); ok {
+		p := api.Refuse(api.Denied, "the node's policy refuses by rule %s: %s", denied.Rule, denied.Reason)
+		p.Rule = denied.Rule
+		return p
+	}
+	if err == nil && !slices.Contains(w.Offers, kind) {
+		p := api.Refuse(api.Denied, "the node's policy admits %s, and the node cannot run it now: hanzo doctor says there why", kind)
+		p.Rule = "offers"
+		return p
+	}
+	if err == nil && w.Status != api.Online {
+		return api.Refuse(api.NodeOffline, "node %s has not asked for work for %d s", w.ID, api.OnlineFor)
+	}
+	return err
 }
 
 // explain adds to a refusal what to do about it.
@@ -62,6 +110,9 @@ func explain(err error, node, kind string) error {
 	case api.Denied:
 		if _, reason, found := strings.Cut(text, "by rule "+p.Rule+": "); found {
 			text = reason
+		}
+		if size := strings.TrimPrefix(p.Rule, "caps."); size == "memory" || size == "disk" || size == "vram" {
+			text = number.ReplaceAllStringFunc(text, sized)
 		}
 		advice := fmt.Sprintf("the owner of %s decides that", node)
 		switch {
@@ -81,6 +132,21 @@ func explain(err error, node, kind string) error {
 	return err
 }
 
+var number = regexp.MustCompile(`\b[0-9]{4,16}\b`)
+
+// sized is a number of bytes with its size for a person, who can compare that.
+func sized(digits string) string {
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return digits
+	}
+	s := term.Bytes(n)
+	if back, err := term.ParseBytes(s); err == nil && back == n {
+		return s
+	}
+	return fmt.Sprintf("%s (%s bytes)", s, digits)
+}
+
 // known says of a name that is no node's which there are.
 func known(node string, nodes []api.Worker) error {
 	var names []string
@@ -91,7 +157,7 @@ func known(node string, nodes []api.Worker) error {
 		names = append(names, n.ID)
 	}
 	if len(names) == 0 {
-		return term.Usagef("there is no node %.80q, for your org has no linked machine: sudo hanzo link, on one of yours, makes it one", node)
+		return term.Usagef("there is no node %.80q, for your org has no linked machine: run hanzo link on one of yours", node)
 	}
 	return term.Usagef("there is no node %.80q; your org's are %s", node, strings.Join(names, ", "))
 }
@@ -99,7 +165,7 @@ func known(node string, nodes []api.Worker) error {
 func readInput(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("the input: %w", err)
+		return nil, term.Usagef("--input: %w", err)
 	}
 	defer f.Close()
 	src, err := io.ReadAll(io.LimitReader(f, maxInput+1))
@@ -115,42 +181,75 @@ func readInput(path string) ([]byte, error) {
 	return src, nil
 }
 
-// send puts the hash of its tree in the place of each folder that an input of
-// train.fit names, and sends what of it the control plane does not have. What is
-// wrong with the rest of the input is found before anything is sent.
-func send(ctx context.Context, progress *term.Progress, client *api.Client, src []byte, path string) ([]byte, error) {
+// A work is an input of train.fit that was read, with the folders in it.
+type work struct {
+	members []canon.Member
+	folders map[string]folder // by the member's name
+	input   policy.TrainFitInput
+}
+
+type folder struct {
+	dir   string
+	files []policy.TreeFile // without their sums
+}
+
+// holds is the file without which a folder is not what its member says.
+var holds = map[string]string{"stage": "stage.json", "base": "kai.json"}
+
+// prepare looks at an input and at the folders that it names: what is wrong with it is
+// found before anything is sent.
+func prepare(src []byte, path string) (work, error) {
 	members, err := canon.Members(src)
 	if err != nil {
-		return nil, term.Usagef("%s: %w", path, err)
+		return work{}, term.Usagef("%s: %w", path, err)
 	}
-	trees := make(map[string]string) // a member's name and its folder
+	w := work{members: members, folders: make(map[string]folder)}
 	stand := strings.Repeat("0", 64)
 	for i, m := range members {
 		var value string
-		if m.Name != "stage" && m.Name != "base" || canon.Unmarshal(m.Value, &value) != nil || canon.SHA256(value).Valid() {
+		if holds[m.Name] == "" || canon.Unmarshal(m.Value, &value) != nil || canon.SHA256(value).Valid() {
 			continue
 		}
 		if !filepath.IsAbs(value) {
 			value = filepath.Join(filepath.Dir(path), value)
 		}
-		trees[m.Name] = value
+		w.folders[m.Name] = folder{dir: value}
 		members[i].Value = canon.Raw(`"` + stand + `"`)
 	}
-	if _, err := policy.ParseTrainFit(object(members)); err != nil {
-		return nil, term.Usagef("%s: %w", path, err)
+	if w.input, err = policy.ParseTrainFit(object(members)); err != nil {
+		return work{}, term.Usagef("%s: %w", path, err)
 	}
-	for i, m := range members {
-		dir, folder := trees[m.Name]
-		if !folder {
+	for _, name := range []string{"stage", "base"} {
+		f, given := w.folders[name]
+		if !given {
 			continue
 		}
-		hash, err := sendTree(ctx, progress, client, m.Name, dir)
-		if err != nil {
-			return nil, fmt.Errorf("%s %s: %w", m.Name, dir, err)
+		if f.files, err = list(f.dir); err != nil {
+			return work{}, fmt.Errorf("%s %s: %w", name, f.dir, err)
 		}
-		members[i].Value = canon.Raw(`"` + hash + `"`)
+		if !slices.ContainsFunc(f.files, func(t policy.TreeFile) bool { return t.Path == holds[name] }) {
+			return work{}, term.Usagef("%s %s: it has no %s, so it is no %s", name, f.dir, holds[name], name)
+		}
+		w.folders[name] = f
 	}
-	return object(members), nil
+	return w, nil
+}
+
+// send puts the hash of its tree in the place of each folder, and sends what of it the
+// control plane does not have.
+func (w work) send(ctx context.Context, progress *term.Progress, client *api.Client) ([]byte, error) {
+	for i, m := range w.members {
+		f, given := w.folders[m.Name]
+		if !given {
+			continue
+		}
+		hash, err := sendTree(ctx, progress, client, m.Name, f)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", m.Name, f.dir, err)
+		}
+		w.members[i].Value = canon.Raw(`"` + hash + `"`)
+	}
+	return object(w.members), nil
 }
 
 // object writes members as one object.
@@ -172,16 +271,13 @@ func object(members []canon.Member) []byte {
 }
 
 // sendTree sends a folder and answers its tree's name.
-func sendTree(ctx context.Context, progress *term.Progress, client *api.Client, what, dir string) (string, error) {
-	files, err := list(dir)
-	if err != nil {
-		return "", err
-	}
+func sendTree(ctx context.Context, progress *term.Progress, client *api.Client, what string, from folder) (string, error) {
+	files := from.files
 	var total, done int64
 	for _, f := range files {
 		total += f.Size
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(from.dir)
 	if err != nil {
 		return "", err
 	}

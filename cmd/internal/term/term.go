@@ -206,7 +206,7 @@ func (p Program) unknown(args []string) error {
 	case len(group) > 0:
 		name, names = name+" "+args[1], group
 	}
-	return Usagef("unknown command %q; did you mean %q? (%s help)", name, nearest(name, names), p.Name)
+	return Usagef("unknown command %q; did you mean %q? (%s help)", name, Nearest(name, names), p.Name)
 }
 
 func (p Program) help(w io.Writer) {
@@ -263,9 +263,9 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// nearest is the one of known closest to word by edit distance, for "did you
+// Nearest is the one of known closest to word by edit distance, for "did you
 // mean"; ties go to the first.
-func nearest(word string, known []string) string {
+func Nearest(word string, known []string) string {
 	best, at := "", -1
 	for _, k := range known {
 		if d := distance(word, k); at < 0 || d < at {

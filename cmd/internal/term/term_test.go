@@ -91,7 +91,7 @@ func TestStatusOf(t *testing.T) {
 func TestNearest(t *testing.T) {
 	known := []string{"batch_tokens", "budget", "epochs", "seed"}
 	for word, want := range map[string]string{"batch_token": "batch_tokens", "epoch": "epochs", "sed": "seed", "budgets": "budget"} {
-		if got := nearest(word, known); got != want {
+		if got := Nearest(word, known); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
 		}
 	}
