@@ -160,7 +160,7 @@ func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.streams.Out, form
 // plane serves a control plane in ./cloud on a free port and points this
 // process's commands at it. stop ends it and waits.
 func (d *demo) plane(ctx context.Context) (stop func(), err error) {
-	p, err := openPlane(ctx, "cloud", "127.0.0.1:0", "local")
+	p, err := openPlane(ctx, "cloud", "127.0.0.1:0", "local", false)
 	if err != nil {
 		return nil, err
 	}

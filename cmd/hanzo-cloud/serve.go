@@ -55,7 +55,9 @@ stop: requests under way are answered first.`,
 				level = slog.LevelInfo
 			}
 			log := slog.New(slog.NewTextHandler(streams.Err, &slog.HandlerOptions{Level: level}))
-			p, err := openPlane(ctx, *data, *addr, *org)
+			named := false // --org
+			flags.Visit(func(f *flag.Flag) { named = named || f.Name == "org" })
+			p, err := openPlane(ctx, *data, *addr, *org, named)
 			if err != nil {
 				return err
 			}
@@ -80,9 +82,13 @@ type plane struct {
 	identity  api.Identity // whom the token file's token speaks for
 }
 
-// openPlane opens the data folder, makes its first token, and listens, so that
-// clients may connect from now on; serve answers them.
-func openPlane(ctx context.Context, data, addr, org string) (*plane, error) {
+// openPlane listens, opens the data folder and makes its first token, so that clients
+// may connect from now on; serve answers them. Where it cannot listen it makes nothing.
+// An org that was named must be that of the folder's token.
+func openPlane(ctx context.Context, data, addr, org string, named bool) (*plane, error) {
+	if err := db.CheckIdentity(api.Identity{Owner: org, Name: serverName, Project: project}); err != nil {
+		return nil, term.Usagef("--org: %v", err)
+	}
 	data, err := dataFolder(data)
 	if err != nil {
 		return nil, err
@@ -90,18 +96,21 @@ func openPlane(ctx context.Context, data, addr, org string) (*plane, error) {
 	if err := term.Loopback("--addr", addr, "the token would cross the network in the clear; put a TLS proxy in front of 127.0.0.1"); err != nil {
 		return nil, err
 	}
-	store, err := db.Open(data, nil)
-	if err != nil {
-		return nil, err
-	}
-	p := &plane{store: store, tokenFile: filepath.Join(data, "token")}
-	if p.identity, err = firstToken(ctx, store.Tokens, p.tokenFile, org); err != nil {
-		store.Close()
-		return nil, err
-	}
+	p := &plane{tokenFile: filepath.Join(data, "token")}
 	if p.listener, err = net.Listen("tcp", addr); err != nil {
-		store.Close()
 		return nil, fmt.Errorf("%w; --addr 127.0.0.1:0 takes a free port", err)
+	}
+	if p.store, err = db.Open(data, nil); err != nil {
+		p.listener.Close()
+		return nil, err
+	}
+	p.identity, err = firstToken(ctx, p.store.Tokens, p.tokenFile, org)
+	if err == nil && named && p.identity.Owner != org {
+		err = term.Usagef("the token in %s is of org %s: start without --org, and hanzo-cloud token --org %s makes one of %s", p.tokenFile, p.identity.Owner, org, org)
+	}
+	if err != nil {
+		p.close()
+		return nil, err
 	}
 	return p, nil
 }

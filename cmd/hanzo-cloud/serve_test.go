@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -180,7 +182,7 @@ func TestServeIssuer(t *testing.T) {
 // TestUsage gives arguments that serve must not take.
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"serve", "--addr", "0.0.0.0:0"}, {"serve", "--addr", "192.0.2.1:80"}, {"serve", "--addr", "8334"}, {"serve", "now"},
+		{"serve", "--addr", "0.0.0.0:0"}, {"serve", "--addr", "192.0.2.1:80"}, {"serve", "--addr", "8334"}, {"serve", "now"}, {"serve", "--org", "../x"},
 		{"token"}, {"token", "--org", "../x"}, {"token", "--org", "globex", "--name", "a b"}, {"token", "--org", "globex", "--name", ""},
 		{"serve", "--addr", "127.0.0.1:0", "--issuer", "https://iam.example"},
 		{"serve", "--addr", "127.0.0.1:0", "--audience", "hanzo-cloud"},
@@ -195,6 +197,41 @@ func TestUsage(t *testing.T) {
 		if status := program.Main(ctx, args, term.IO{Out: &out, Err: &out}); status != term.Usage {
 			t.Errorf("%v: %d %s", args, status, out.Bytes())
 		}
+	}
+}
+
+// TestServeMakesNothing where it cannot listen, and says whose a folder's token is.
+func TestServeMakesNothing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	data := filepath.Join(t.TempDir(), "data")
+	try := func(args ...string) (term.Status, string) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // should it serve
+		defer cancel()
+		var out bytes.Buffer
+		status := program.Main(ctx, append([]string{"serve", "--data", data}, args...), term.IO{Out: &out, Err: &out})
+		return status, out.String()
+	}
+	if status, out := try("--addr", l.Addr().String()); status != term.Failed || !strings.Contains(out, "in use") {
+		t.Errorf("%d %s", status, out)
+	}
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it made the folder: %v", err)
+	}
+	serve(t, data, "--org", "acme").kill()
+	if status, out := try("--addr", "127.0.0.1:0", "--org", "globex"); status != term.Usage ||
+		!strings.Contains(out, "is of org acme") || !strings.Contains(out, "hanzo-cloud token --org globex") {
+		t.Errorf("%d %s", status, out)
+	}
+	for _, args := range [][]string{nil, {"--org", "acme"}} {
+		c := serve(t, data, args...)
+		if out := c.output.String(); !strings.Contains(out, "token of org acme") {
+			t.Errorf("%v: %s", args, out)
+		}
+		c.kill()
 	}
 }
 
