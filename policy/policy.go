@@ -25,6 +25,8 @@
 package policy
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -129,7 +131,7 @@ func Parse(src []byte) (Policy, error) {
 	}
 	var f file
 	if err := canon.Unmarshal(src, &f); err != nil {
-		return Policy{}, err
+		return Policy{}, place(src, err)
 	}
 	members, err := canon.Members(src)
 	if err != nil {
@@ -155,6 +157,31 @@ func Parse(src []byte) (Policy, error) {
 		return Policy{}, err
 	}
 	return p, nil
+}
+
+// Mend is what to do about a policy that cannot be read.
+const Mend = "mend it there, or move it away and run sudo hanzo link, which writes one that admits nothing"
+
+// place says of a text that is no JSON on which line and at which byte it ends to be.
+func place(src []byte, err error) error {
+	var syntax *json.SyntaxError
+	if !strings.HasSuffix(err.Error(), ")") || !strings.Contains(err.Error(), "(byte ") || !errors.As(json.Unmarshal(src, new(any)), &syntax) || syntax.Offset < 1 || syntax.Offset > int64(len(src)) {
+		return err
+	}
+	at := int(syntax.Offset) - 1
+	before := src[:at]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	column := at - bytes.LastIndexByte(before, '\n')
+	switch {
+	case strings.HasPrefix(syntax.Error(), "unexpected end"):
+		err = errors.New("it ends too early: a } or ] or a quote is missing")
+	case src[at] == '\n' && strings.HasSuffix(syntax.Error(), "in string literal"):
+		err = errors.New("a string does not end: its closing quote is missing")
+	default:
+		text, _, _ := strings.Cut(err.Error(), " (byte ") // of the whole
+		err = errors.New(text)
+	}
+	return fmt.Errorf("line %d, byte %d of it, is no JSON: %w", line, column, err)
 }
 
 // The shapes of what a policy names. Hosts are lower case: two spellings of one

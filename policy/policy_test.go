@@ -70,11 +70,11 @@ func TestParseFaults(t *testing.T) {
 	for _, tt := range []struct{ name, src, want string }{
 		{"an empty file", "", `the file is empty; write at least {}, which admits nothing`},
 		{"white space", " \n", `the file is empty; write at least {}, which admits nothing`},
-		{"half a file", `{"kinds": [`, `/kinds: unexpected EOF (byte 11)`},
+		{"half a file", `{"kinds": [`, `line 1, byte 11 of it, is no JSON: it ends too early: a } or ] or a quote is missing`},
 		{"two values", `{}{}`, `more than one JSON value`},
-		{"a comment", "// mine\n{}", `invalid character '/' at start of value (byte 0)`},
+		{"a comment", "// mine\n{}", `line 1, byte 1 of it, is no JSON: invalid character '/' at start of value`},
 		{"not UTF-8", "{\"orgs\": [\"\xff\"]}", `/orgs/0: invalid UTF-8 (byte 11)`},
-		{"a byte order mark", "\ufeff{}", `invalid character '\ufeff' at start of value (byte 0)`},
+		{"a byte order mark", "\ufeff{}", `line 1, byte 1 of it, is no JSON: invalid character '\ufeff' at start of value`},
 		{"no object", `[]`, `an array where an object is required`},
 		{"null", `null`, `null where an object is required`},
 		{"deep", `{"caps": ` + strings.Repeat("[", 1000), `/caps: an array where an object is required`},
@@ -233,4 +233,19 @@ func Example() {
 	// Output:
 	// policy refuses by rule caps.cpus: asked for 8, allowed are 4
 	// <nil>
+}
+
+// What is no JSON is told by its line, in words.
+func TestPlace(t *testing.T) {
+	for src, want := range map[string]string{
+		"{\n \"kinds\": [\"train.fit\n\"]}": "line 2, byte 22 of it, is no JSON: a string does not end",
+		"{\"kinds\":[],}":                   "line 1, byte 13 of it, is no JSON: ",
+		"{\n\"kinds\":":                     "line 2, byte 8 of it, is no JSON: it ends too early",
+		"{\"kinds\":[]}\nx":                 "line 2, byte 1 of it, is no JSON: ",
+		"{\"kind\":[]}":                     "/kind: unknown member",
+	} {
+		if _, err := Parse([]byte(src)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v", src, err)
+		}
+	}
 }

@@ -26,7 +26,7 @@ func Load(path string) (Policy, [32]byte, error) {
 	}
 	p, err := Parse(src)
 	if err != nil {
-		return Policy{}, [32]byte{}, fmt.Errorf("%s: %w", path, err)
+		return Policy{}, [32]byte{}, fmt.Errorf("%s: %w; %s", path, err, Mend)
 	}
 	return p, sha256.Sum256(src), nil
 }

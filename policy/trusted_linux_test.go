@@ -242,7 +242,7 @@ func TestLoad(t *testing.T) {
 	}
 	write(t, path, `{"caps": {"ram": 1}}`)
 	_, sum, err = Load(path)
-	want := path + `: /caps/ram: unknown member; known are ["cpus" "disk" "memory" "vram"]`
+	want := path + `: /caps/ram: unknown member; known are ["cpus" "disk" "memory" "vram"]; ` + Mend
 	if message(err) != want || sum != [32]byte{} {
 		t.Errorf("error %q and sum %x, want %q and none", message(err), sum, want)
 	}

@@ -76,7 +76,7 @@ func (f found) against(kind string) string {
 	case !admitted:
 		return "the policy does not admit it: sudo hanzo policy allow " + kind
 	case len(f.policy.Orgs) == 0:
-		return "the policy takes work of no org: add yours to orgs in " + policy.Path
+		return "the policy takes work of no org: write yours in " + policy.Path + ` as "orgs": ["NAME"]`
 	case len(f.policy.TrainFitLacks()) > 0:
 		return fmt.Sprintf("the policy admits it and gives it nothing, for %s: sudo hanzo policy allow %s says how", strings.Join(f.policy.TrainFitLacks(), ", "), kind)
 	}

@@ -35,7 +35,7 @@ func (h host) read() (policy.Policy, []byte, error) {
 	}
 	p, err := policy.Parse(src)
 	if err != nil {
-		return policy.Policy{}, nil, term.Exit(term.Usage, fmt.Errorf("the policy is not valid, so this machine offers nothing: %s: %w", h.path, err))
+		return policy.Policy{}, nil, term.Exit(term.Usage, fmt.Errorf("the policy is not valid, so this machine offers nothing: %s: %w; %s", h.path, err, policy.Mend))
 	}
 	return p, src, nil
 }
@@ -65,6 +65,12 @@ func (h host) check(streams term.IO, asJSON bool) error {
 func (h host) show(ctx context.Context, streams term.IO, asJSON bool) error {
 	p, src, err := h.read()
 	if err != nil {
+		if asJSON {
+			err = errors.Join(err, term.PrintJSON(streams.Out, struct {
+				Path  string `json:"path"`
+				Error string `json:"error"`
+			}{h.path, err.Error()}))
+		}
 		return err
 	}
 	offers, err := h.offers(ctx)
@@ -139,12 +145,15 @@ func (h host) allow(ctx context.Context, streams term.IO, kind string, c caps) e
 	if slices.Contains(before.Kinds, kind) {
 		fmt.Fprintf(streams.Out, "%s was admitted already\n", kind)
 	} else {
-		fmt.Fprintf(streams.Out, "%s is admitted, for %s\n", kind, listed(after.Orgs, "no org yet: add yours to orgs"))
+		fmt.Fprintf(streams.Out, "%s is admitted, for %s\n", kind, listed(after.Orgs, `no org yet: write yours in `+h.path+` as "orgs": ["NAME"]`))
 	}
 	if before.Caps != after.Caps {
 		fmt.Fprintf(streams.Out, "work may have %s\n", offer.Room(after))
 	}
 	h.advise(streams.Out, kind, after)
+	if free, _, err := offer.Free(); err == nil {
+		excess(streams.Out, after.Caps, free, runtime.NumCPU())
+	}
 	return h.tell(ctx, streams.Out)
 }
 
@@ -170,6 +179,24 @@ func (h host) tell(ctx context.Context, w io.Writer) error {
 	fmt.Fprintln(w, "this host, now:")
 	offer.Print(w, offers)
 	return nil
+}
+
+// excess says which caps no work can use, for the host has less. They may stand: a host
+// grows.
+func excess(w io.Writer, c policy.Caps, free policy.Free, cpus int) {
+	var has []string
+	if c.Memory > free.MemoryTotal {
+		has = append(has, term.Bytes(free.MemoryTotal)+" of memory")
+	}
+	if c.CPUs > cpus {
+		has = append(has, fmt.Sprintf("%d cores", cpus))
+	}
+	if c.Disk > free.DiskTotal {
+		has = append(has, term.Bytes(free.DiskTotal)+" of disk")
+	}
+	if len(has) > 0 {
+		fmt.Fprintf(w, "note: that is more than this host has, %s: work that asks for more than it has is refused\n", strings.Join(has, ", "))
+	}
 }
 
 // advise says which caps are still too small for a kind, what this host has, and what

@@ -277,3 +277,36 @@ func TestChangesAtOnce(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
+
+// Caps above what the host has are told, and may stand.
+func TestExcess(t *testing.T) {
+	free := policy.Free{MemoryTotal: 8 << 30, DiskTotal: 100 << 30}
+	for _, e := range []struct {
+		caps policy.Caps
+		want string
+	}{
+		{policy.Caps{Memory: 8 << 30, CPUs: 4, Disk: 100 << 30}, ""},
+		{policy.Caps{Memory: 9 << 30, CPUs: 4, Disk: 1}, "than this host has, 8 GiB of memory: work"},
+		{policy.Caps{Memory: 9 << 30, CPUs: 5, Disk: 1 << 40}, "than this host has, 8 GiB of memory, 4 cores, 100 GiB of disk: work"},
+	} {
+		var out bytes.Buffer
+		excess(&out, e.caps, free, 4)
+		if (out.Len() == 0) != (e.want == "") || !strings.Contains(out.String(), e.want) {
+			t.Errorf("%+v: %s", e.caps, out.String())
+		}
+	}
+	o := newOwner(t, `{"orgs":["acme"]}`)
+	mustSay(t, o.must("allow", "train.fit", "--cpus", "1000"), "note: that is more than this host has")
+}
+
+func TestShowSaysWhatIsWrong(t *testing.T) {
+	o := newOwner(t, "{\n\"kinds\": [\"train.fit\n]}")
+	status, out, errs := o.hanzo("show", "--json")
+	if status != term.Usage || !json.Valid([]byte(out)) {
+		t.Errorf("status %d: %s", status, out)
+	}
+	mustSay(t, errs, "line 2, byte 21 of it", "a string does not end", "move it away and run sudo hanzo link")
+	mustSay(t, out, "a string does not end")
+	o.write("{}")
+	mustSay(t, o.must("allow", "train.fit"), `as "orgs": ["NAME"]`)
+}
