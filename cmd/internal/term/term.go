@@ -134,6 +134,9 @@ func (p Program) run(ctx context.Context, args []string, streams IO) error {
 			return nil
 		}
 		command, _, found := p.find(args[1:])
+		if !found && p.helpOfGroup(args[1:], streams.Out) {
+			return nil
+		}
 		if !found {
 			return p.unknown(args[1:])
 		}
@@ -141,6 +144,9 @@ func (p Program) run(ctx context.Context, args []string, streams IO) error {
 		return nil
 	}
 	command, rest, found := p.find(args)
+	if !found && len(args) == 2 && slices.Contains([]string{"-h", "--help", "-help", "help"}, args[1]) && p.helpOfGroup(args[:1], streams.Out) {
+		return nil
+	}
 	if !found {
 		return p.unknown(args)
 	}
@@ -211,13 +217,33 @@ func (p Program) unknown(args []string) error {
 
 func (p Program) help(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s\n\n", p.Name, p.About)
+	p.list(p.Commands, w)
+	fmt.Fprintf(w, "\n%s help COMMAND says more. Exit statuses:\n", p.Name)
+	p.statuses(w)
+}
+
+func (p Program) list(commands []Command, w io.Writer) {
 	table := NewTable(w)
-	for _, c := range p.Commands {
+	for _, c := range commands {
 		table.Row("  "+strings.TrimSpace(p.Name+" "+c.Name+" "+c.Args), c.Short)
 	}
 	table.Flush()
-	fmt.Fprintf(w, "\n%s help COMMAND says more. Exit statuses:\n", p.Name)
-	p.statuses(w)
+}
+
+// helpOfGroup lists the commands of the group that args name, where they name one.
+func (p Program) helpOfGroup(args []string, w io.Writer) bool {
+	var group []Command
+	for _, c := range p.Commands {
+		if len(args) == 1 && strings.HasPrefix(c.Name, args[0]+" ") {
+			group = append(group, c)
+		}
+	}
+	if len(group) == 0 {
+		return false
+	}
+	p.list(group, w)
+	fmt.Fprintf(w, "\n%s help %s says more.\n", p.Name, group[0].Name)
+	return true
 }
 
 func (p Program) helpOf(c Command, w io.Writer) {
