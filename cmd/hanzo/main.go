@@ -3,9 +3,13 @@
 package main
 
 import (
+	"context"
+	"flag"
+	"fmt"
 	"os"
 	"slices"
 
+	"github.com/hanzoai/link/agent/facts"
 	"github.com/hanzoai/link/cmd/internal/linkcmd"
 	"github.com/hanzoai/link/cmd/internal/logincmd"
 	"github.com/hanzoai/link/cmd/internal/policycmd"
@@ -26,7 +30,22 @@ func main() {
 			policycmd.Commands,
 			[]term.Command{sandboxcmd.Check, logincmd.Login},
 			runcmd.Commands,
+			[]term.Command{version},
 		),
 		Statuses: []term.Status{term.OK, term.Failed, term.Usage, term.Rejected, term.Interrupted},
 	})
+}
+
+var version = term.Command{
+	Name:  "version",
+	Short: "print the version of this program",
+	Setup: func(*flag.FlagSet) func(context.Context, term.IO, []string) error {
+		return func(_ context.Context, streams term.IO, args []string) error {
+			if len(args) > 0 {
+				return term.Usagef("version takes no arguments")
+			}
+			_, err := fmt.Fprintln(streams.Out, "hanzo", facts.Version())
+			return err
+		}
+	},
 }

@@ -42,6 +42,16 @@ func Host(ctx context.Context) ([]Verdict, error) {
 	return f.judge(), ctx.Err()
 }
 
+// Unfit says why this host can be linked for presence only; "" when nothing is known
+// that stands against more.
+func Unfit() string {
+	var st unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return "its control groups are not of version 2 alone, and work is held by those"
+	}
+	return ""
+}
+
 // able says why no sandbox can be built, or why that has not been tried.
 func able(checks []sandbox.Check) (unable, untried string) {
 	for i, c := range checks {

@@ -16,3 +16,6 @@ func Host(context.Context) ([]Verdict, error) {
 	}
 	return all, nil
 }
+
+// Unfit says why this host can be linked for presence only.
+func Unfit() string { return "it is " + runtime.GOOS + ", and the sandbox is made of Linux" }

@@ -27,6 +27,9 @@ import (
 // status.
 func (h host) read() (policy.Policy, []byte, error) {
 	src, err := policy.ReadTrusted(h.path, policy.MaxSize)
+	if errors.Is(err, fs.ErrNotExist) && h.unfit() != "" {
+		return policy.Policy{}, nil, fmt.Errorf("there is no %s, and it would admit nothing: this host cannot build the sandbox, for %s; hanzo doctor says more", h.path, h.unfit())
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return policy.Policy{}, nil, fmt.Errorf("there is no %s, so this machine offers nothing: sudo hanzo link writes one", h.path)
 	}

@@ -35,7 +35,7 @@ func newOwner(t *testing.T, src string) *owner {
 			return nil, err
 		}
 		return []offer.Verdict{{Kind: policy.TrainFit, Why: "kinds are now " + strings.Join(p.Kinds, " ")}}, nil
-	}}
+	}, func() string { return "" }}
 	o.write(src)
 	return o
 }
@@ -309,4 +309,22 @@ func TestShowSaysWhatIsWrong(t *testing.T) {
 	mustSay(t, out, "a string does not end")
 	o.write("{}")
 	mustSay(t, o.must("allow", "train.fit"), `as "orgs": ["NAME"]`)
+}
+
+// On a host for presence only nobody is sent to a command that is refused there.
+func TestNoPolicyOnAHostForPresence(t *testing.T) {
+	o := newOwner(t, "{}")
+	if err := os.Remove(o.host.path); err != nil {
+		t.Fatal(err)
+	}
+	_, _, errs := o.hanzo("check")
+	mustSay(t, errs, "sudo hanzo link writes one")
+	o.host.unfit = func() string { return "a reason" }
+	for _, args := range [][]string{{"check"}, {"show"}, {"allow", "train.fit"}, {"deny", "train.fit"}} {
+		status, _, errs := o.hanzo(args...)
+		if status != term.Failed || strings.Contains(errs, "hanzo link") {
+			t.Errorf("%v: status %d: %s", args, status, errs)
+		}
+		mustSay(t, errs, "it would admit nothing: this host cannot build the sandbox, for a reason; hanzo doctor")
+	}
 }

@@ -22,12 +22,13 @@ import (
 )
 
 // Commands are hanzo policy's.
-var Commands = host{policy.Path, offer.Host}.commands()
+var Commands = host{policy.Path, offer.Host, offer.Unfit}.commands()
 
 // host is where the policy lies, and who says what comes of it.
 type host struct {
 	path   string
 	offers func(context.Context) ([]offer.Verdict, error)
+	unfit  func() string // why no sandbox can be built here, as offer.Unfit has it
 }
 
 // caps are what the flags of allow say.
