@@ -216,7 +216,7 @@ func (p place) refused(ctx context.Context, l agent.Link) error {
 	case api.Is(err, api.Gone):
 		return errRemoved
 	case api.Is(err, api.Unauthorized), api.Is(err, api.Forbidden):
-		return fmt.Errorf("%s does not take the credential of this machine (%w)", l.API, err)
+		return fmt.Errorf("%s does not take the credential of this machine, as after its data was made anew", l.API)
 	}
 	return nil
 }
