@@ -1,7 +1,11 @@
 package logincmd
 
 import (
+	"context"
+	"errors"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,5 +112,26 @@ func TestPrivate(t *testing.T) {
 		if err := Private("it", address); (err == nil) != private {
 			t.Errorf("%q: %v", address, err)
 		}
+	}
+}
+
+// A server that takes a call and never answers is told in plain words.
+func TestSilence(t *testing.T) {
+	late := &url.Error{Op: "Get", URL: "http://x", Err: context.DeadlineExceeded}
+	if got := silence(late, "http://x").Error(); !strings.HasPrefix(got, "no answer from http://x within 30 s: ") {
+		t.Error(got)
+	}
+	other := &url.Error{Op: "Get", URL: "http://x", Err: errors.New("refused")}
+	if got := silence(other, "http://x"); got != error(other) {
+		t.Error(got)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // which nobody accepts from
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	slow := &http.Client{Timeout: 1}
+	if _, err := slow.Get("http://" + l.Addr().String()); !strings.HasPrefix(silence(err, "it").Error(), "no answer from it") {
+		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -198,6 +199,14 @@ type discovery struct {
 
 const wellKnown = "/.well-known/openid-configuration"
 
+// silence says of a server that did not answer in time what to look at.
+func silence(err error, base string) error {
+	if late, ok := errors.AsType[*url.Error](err); ok && late.Timeout() {
+		return fmt.Errorf("no answer from %s within %d s: is it running and reachable, and is that its address?", base, callTimeout/time.Second)
+	}
+	return err
+}
+
 // discover reads the discovery document below an address.
 func discover(ctx context.Context, base string) (discovery, int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+wellKnown, nil)
@@ -207,7 +216,7 @@ func discover(ctx context.Context, base string) (discovery, int, error) {
 	req.Header.Set("Accept", "application/json")
 	resp, err := caller(ctx).Do(req)
 	if err != nil {
-		return discovery{}, 0, err
+		return discovery{}, 0, silence(err, base)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
