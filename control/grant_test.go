@@ -437,6 +437,7 @@ func TestFromEnvironment(t *testing.T) {
 		{"127.0.0.1:8334", "http://HOST:PORT"},
 		{"ftp://cloud.example", "http://HOST:PORT"},
 		{"http://", "http://HOST:PORT"},
+		{"http://192.0.2.1:8334", "not encrypted"},
 	} {
 		t.Setenv("HANZO_API", tt.base)
 		c, err := api.FromEnvironment()

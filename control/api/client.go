@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -67,6 +68,9 @@ func FromEnvironment() (*Client, error) {
 	if u, err := url.Parse(base); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("HANZO_API=%s cannot be called: give http://HOST:PORT, as hanzo-cloud serve prints it", base)
 	}
+	if err := Private("HANZO_API", base); err != nil {
+		return nil, err
+	}
 	name := os.Getenv("HANZO_TOKEN_FILE")
 	if name == "" {
 		home, err := os.UserHomeDir()
@@ -76,6 +80,20 @@ func FromEnvironment() (*Client, error) {
 		name = filepath.Join(home, ".hanzo", "token")
 	}
 	return &Client{Base: base, Token: TokenFile(name)}, nil
+}
+
+// Private refuses the address of what, to which a token goes, where others could
+// listen in: plain http anywhere but on this machine.
+func Private(what, address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return fmt.Errorf("%s: %.200q is no address", what, address)
+	}
+	ip := net.ParseIP(u.Hostname())
+	if u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("%s: %.200q is not encrypted, and tokens go there: it must be https", what, address)
+	}
+	return nil
 }
 
 // TokenFile reads a bearer token from a file that only its owner can read.

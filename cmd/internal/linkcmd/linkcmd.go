@@ -205,7 +205,7 @@ func (p place) refused(ctx context.Context, l agent.Link) error {
 		return fmt.Errorf("the credential of this machine cannot be used: %w", err)
 	case credential == "" || strings.ContainsFunc(credential, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return fmt.Errorf("%s holds no credential", filepath.Join(p.dir, credentialFile))
-	case logincmd.Private("the control plane", l.API) != nil:
+	case api.Private("the control plane", l.API) != nil:
 		return nil
 	}
 	client := p.node(l, credential)
@@ -247,7 +247,7 @@ func (p place) login() (logincmd.Saved, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, logincmd.Private("the control plane", s.API)
+	return s, api.Private("the control plane", s.API)
 }
 
 // register registers the machine. Its error says in one sentence what the control
@@ -298,7 +298,7 @@ func (p place) deadline(ctx context.Context) (context.Context, context.CancelFun
 // that its credential is nobody's any more, is as good; note then says what is left to
 // know.
 func (p place) leave(ctx context.Context, l agent.Link, credential string) (note string, err error) {
-	if err := logincmd.Private("the control plane", l.API); err != nil {
+	if err := api.Private("the control plane", l.API); err != nil {
 		return "", err
 	}
 	client := p.node(l, credential)
@@ -312,7 +312,7 @@ func (p place) leave(ctx context.Context, l agent.Link, credential string) (note
 	case answered && (problem.Code == api.Gone || problem.Code == api.NotFound):
 		return fmt.Sprintf("%s had removed %s from %s already", l.API, l.ID, l.Org), nil
 	case answered && problem.Code == api.Unauthorized:
-		return fmt.Sprintf("%s no longer knows the credential of this machine: if it still lists %s in %s, an admin of the org removes it", l.API, l.ID, l.Org), nil
+		return fmt.Sprintf("%s no longer knows the credential of this machine: if it still lists %s in %s, an admin of the org takes it out: hanzo remove %s", l.API, l.ID, l.Org, l.ID), nil
 	}
 	return "", reason(ctx, l.API, err)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hanzoai/link/cmd/internal/term"
+	"github.com/hanzoai/link/control/api"
 	"github.com/hanzoai/link/spool/canon"
 )
 
@@ -109,7 +110,7 @@ func TestPrivate(t *testing.T) {
 		"http://localhost.example": false, "http://0.0.0.0:1": false, "http://[::ffff:192.0.2.2]:1": false,
 		"http://127.0.0.1@192.0.2.2": false, "ftp://127.0.0.1": false, "": false, "HTTP://192.0.2.2": false,
 	} {
-		if err := Private("it", address); (err == nil) != private {
+		if err := api.Private("it", address); (err == nil) != private {
 			t.Errorf("%q: %v", address, err)
 		}
 	}

@@ -94,7 +94,7 @@ func which(args []string) (string, error) {
 }
 
 func (p person) login(ctx context.Context, streams term.IO, base, tokenFile, issuer string) error {
-	if err := Private("the control plane", base); err != nil {
+	if err := api.Private("the control plane", base); err != nil {
 		return err
 	}
 	l := login{API: base}
@@ -247,7 +247,7 @@ func issuerOf(ctx context.Context, base string) (string, error) {
 
 // grant is the device flow.
 func grant(ctx context.Context, streams term.IO, base, issuer string) (login, error) {
-	if err := Private("the issuer", issuer); err != nil {
+	if err := api.Private("the issuer", issuer); err != nil {
 		return login{}, err
 	}
 	d, _, err := discover(ctx, issuer)
@@ -261,7 +261,7 @@ func grant(ctx context.Context, streams term.IO, base, issuer string) (login, er
 		return login{}, fmt.Errorf("the issuer at %s has no device flow; sign in elsewhere and give --token-file", issuer)
 	}
 	for what, at := range map[string]string{"the issuer's device_authorization_endpoint": d.Device, "the issuer's token_endpoint": d.TokenURL} {
-		if err := Private(what, at); err != nil {
+		if err := api.Private(what, at); err != nil {
 			return login{}, err
 		}
 	}

@@ -28,7 +28,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"strings"
@@ -76,7 +75,7 @@ func Person() string {
 func Session(user string) (Saved, error) {
 	s, err := session(user)
 	if err == nil {
-		err = Private("the control plane", s.API)
+		err = api.Private("the control plane", s.API)
 	}
 	if err != nil {
 		return Saved{}, err
@@ -202,7 +201,7 @@ func (l login) check() error {
 		}
 	}
 	if l.RefreshToken != "" {
-		return Private("tokenUrl", l.TokenURL)
+		return api.Private("tokenUrl", l.TokenURL)
 	}
 	return nil
 }
@@ -214,24 +213,6 @@ func address(s string) (string, error) {
 		return "", fmt.Errorf("%.200q cannot be called: give http://HOST:PORT or https://HOST", s)
 	}
 	return strings.TrimSuffix(s, "/"), nil
-}
-
-// Private refuses the address of what, to which a token goes, where others could
-// listen in.
-func Private(what, s string) error {
-	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
-		return fmt.Errorf("%s: %.200q is no address", what, s)
-	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
-		return fmt.Errorf("%s: %.200q is not encrypted, and tokens go there: it must be https", what, s)
-	}
-	return nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // renew has the refresh token give a new access token, unless another process has
