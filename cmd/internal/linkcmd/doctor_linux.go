@@ -33,7 +33,7 @@ func readPolicy() *admits {
 
 // examineHost looks at what a host needs to run work.
 func examineHost(ctx context.Context, p patient, r standing) []finding {
-	why := unfit()
+	why := offer.Unfit()
 	all := examineSandbox(ctx, why, os.Geteuid())
 	if why != "" && !r.Linked {
 		return all // what work needs besides is of no interest
@@ -61,7 +61,7 @@ func examineSandbox(ctx context.Context, why string, uid int) []finding {
 }
 
 // onlyPresence reports whether this machine can be linked for presence alone.
-func onlyPresence() bool { return unfit() != "" }
+func onlyPresence() bool { return offer.Unfit() != "" }
 
 // sandboxFindings is what the sandbox's own probe says. Its last check is a start, which
 // needs the control group of a running agent; where there is none, that is told by the

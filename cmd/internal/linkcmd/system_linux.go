@@ -34,7 +34,7 @@ func link(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if why := unfit(); why != "" {
+	if why := offer.Unfit(); why != "" {
 		p, err := thisPresence(bin, why)
 		if err != nil {
 			return err
@@ -50,7 +50,7 @@ func unlink(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	s := thisSystem(bin)
-	if why := unfit(); why != "" && !s.installed() {
+	if why := offer.Unfit(); why != "" && !s.installed() {
 		p, err := thisPresence(bin, why)
 		if err != nil {
 			return err
@@ -58,16 +58,6 @@ func unlink(ctx context.Context, out io.Writer) error {
 		return p.unlink(ctx, out)
 	}
 	return s.unlink(ctx, out)
-}
-
-// unfit says why this host cannot build the sandbox whatever is installed on it; "" is
-// that it can, or that what it lacks can be mended. See sandbox.Probe for the rest.
-func unfit() string {
-	var st unix.Statfs_t
-	if err := unix.Statfs("/sys/fs/cgroup", &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
-		return "its control groups are not of version 2 alone, and work is held by those"
-	}
-	return ""
 }
 
 // A system is a host on which hanzo link is installed, as root.
