@@ -68,7 +68,7 @@ func BenchmarkStep(b *testing.B) {
 				return false
 			})
 			for b.Loop() {
-				m.Step(e.Texts, [][]Input{inputs[:32], inputs[32:]})
+				m.Step(e.Texts, [][]Input{inputs[:32], inputs[32:]}, Objective{})
 			}
 			report(b, tokens)
 		})

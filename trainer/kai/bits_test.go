@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hanzoai/link/trainer/decision"
 )
 
@@ -52,7 +54,7 @@ func TestStepBits(t *testing.T) {
 			g := readGolden(t, family)
 			texts, inputs := g.rows(16)
 			m := g.model(t, 1)
-			want := m.Step(texts, [][]Input{inputs})
+			want := m.Step(texts, [][]Input{inputs}, Objective{})
 			grads := gradients(m)
 			if want.Context <= 2*512/3 {
 				t.Fatalf("%d tokens do not fill a block", want.Context)
@@ -77,8 +79,8 @@ func TestStepBits(t *testing.T) {
 					micro = append(micro, inputs[from:cut])
 					from = cut
 				}
-				if got := m.Step(texts, micro); got != want {
-					t.Errorf("%s: loss %+v, want %+v", c.name, got, want)
+				if d := cmp.Diff(want, m.Step(texts, micro, Objective{})); d != "" {
+					t.Errorf("%s: loss (-want +got)\n%s", c.name, d)
 				}
 				for name, got := range gradients(m) {
 					sameBits(t, c.name+": "+name, got, grads[name])
@@ -151,7 +153,7 @@ func TestFrozen(t *testing.T) {
 		g := readGolden(t, family)
 		texts, inputs := g.rows(2)
 		m := g.model(t, 1)
-		m.Step(texts, [][]Input{inputs})
+		m.Step(texts, [][]Input{inputs}, Objective{})
 		all := gradients(m)
 		for _, keep := range []func(p *Param) bool{
 			func(p *Param) bool { return p.Group == "head" },
@@ -164,7 +166,7 @@ func TestFrozen(t *testing.T) {
 				i := slices.IndexFunc(m.Params(), func(p *Param) bool { return p.Name == name })
 				return !keep(m.Params()[i])
 			})
-			m.Step(texts, [][]Input{inputs})
+			m.Step(texts, [][]Input{inputs}, Objective{})
 			for _, p := range m.Params() {
 				if p.Grad.None() == keep(p) {
 					t.Errorf("%s: has a gradient: %v", p.Name, !p.Grad.None())

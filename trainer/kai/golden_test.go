@@ -132,7 +132,7 @@ func TestGoldenStep(t *testing.T) {
 			g := readGolden(t, family)
 			m := g.model(t, 1)
 			texts, inputs := g.inputs()
-			loss := m.Step(texts, [][]Input{inputs[:3], inputs[3:]})
+			loss := m.Step(texts, [][]Input{inputs[:3], inputs[3:]}, Objective{})
 			near(t, "cross-entropy", loss.CrossEntropy, g.CrossEntropy, 1, 1e-6)
 			near(t, "ranked", loss.Ranked, g.Ranked, 1, 1e-6)
 			near(t, "retrieval", loss.Retrieval, g.Retrieval, 1, 1e-6)
@@ -182,7 +182,7 @@ func TestStepGradients(t *testing.T) {
 		g := readGolden(t, family)
 		m := g.model(t, 1)
 		texts, inputs := g.inputs()
-		step := func() float64 { return m.Step(texts, [][]Input{inputs}).Total }
+		step := func() float64 { return m.Step(texts, [][]Input{inputs}, Objective{}).Total }
 		step()
 		grads := gradients(m)
 		for _, p := range m.Params() {

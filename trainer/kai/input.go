@@ -30,6 +30,8 @@ type Input struct {
 	Order   []int     // Order[i] is the caller's index of Options[i]; a score's level
 	Target  []float64 // by Options; nil where the row has no target
 	Weight  float64   // the question's weight in the loss; Encode gives 1
+	Group   int       // which questions the terms of an Objective compare; 0: with none
+	Teacher *Teacher  // the answers to keep: a row of preservation, whose Target is not read; else nil
 	Readout string    // the readout that answers this question, or "" for the base
 }
 

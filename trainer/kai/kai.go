@@ -157,6 +157,10 @@ func (m *Model) Params() []*Param { return m.params.list }
 // must come before the first [Model.Step]. Calling it again chooses again.
 func (m *Model) Train(frozen func(name string) bool) { m.params.train(m.dev, frozen) }
 
+// Changed says that somebody wrote to the parameters: the weights are no longer
+// those of a file, and a readout no longer answers.
+func (m *Model) Changed() { m.SHA256, m.version = "", m.version+1 }
+
 // Frozen is the usual choice for [Model.Train]: the token embeddings stay as
 // they are, unless the model was initialised from nothing.
 func (m *Model) Frozen(name string) bool {

@@ -12,9 +12,13 @@ func (l *linear) forward(dev kernels.Device, y, x kernels.Mem, t int) {
 	dev.Linear(y, x, l.w.mem(), l.b.mem(), t, l.in, l.out)
 }
 
-// weights sums the gradients of the weight and the bias.
+// weights sums the gradients of the weight and the bias. A tapped weight's is
+// handed to its tap and summed nowhere.
 func (l *linear) weights(dev kernels.Device, dy, x kernels.Mem, t int) {
-	if l.w.learns() {
+	switch {
+	case l.w.tap != nil:
+		l.w.tap(dy, x, t)
+	case l.w.learns():
 		dev.LinearWeight(l.w.g(), dy, x, t, l.in, l.out)
 	}
 	if l.b.learns() {

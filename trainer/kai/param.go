@@ -39,11 +39,17 @@ type tensor struct {
 	table bool // rows are looked up: the gradient is a chain over tokens, with no open block
 	w     kernels.Mem
 	grad  *kernels.Grad // nil while nothing of it learns
+	tap   tap           // takes the gradient in grad's place, in its factors
 }
 
-// learns reports whether any of the tensor's parameters has a gradient. An
-// absent tensor (a bias that the model does not have) learns nothing.
-func (t *tensor) learns() bool { return t != nil && t.grad != nil }
+// A tap takes what the gradient of a linear's weight is the product of: t tokens
+// of dy [t,out], the gradient of its output, and of x [t,in], its input. They
+// hold until it returns.
+type tap func(dy, x kernels.Mem, t int)
+
+// learns reports whether any of the tensor's parameters has a gradient, or is
+// tapped. An absent tensor (a bias that the model does not have) learns nothing.
+func (t *tensor) learns() bool { return t != nil && (t.grad != nil || t.tap != nil) }
 
 // mem is the tensor's values, or absent memory where there is no tensor.
 func (t *tensor) mem() kernels.Mem {

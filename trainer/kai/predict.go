@@ -65,7 +65,8 @@ func (p *Predictor) Predict(texts *Texts, inputs []Input) []Prediction {
 	picked := pick(base)
 	p.remember(texts, picked)
 	for _, r := range p.m.Budget.runs(picked, p.m.Config.TopK) {
-		for i, z := range p.logits(texts, picked[r[0]:r[1]]) {
+		logits, _ := p.logits(texts, picked[r[0]:r[1]])
+		for i, z := range logits {
 			in, at := &picked[r[0]+i], base[r[0]+i]
 			bucket := Bucket(in.Type, len(in.Options))
 			out[at] = prediction(in, z, p.m.temperature(bucket), bucket)
@@ -143,8 +144,9 @@ func (p *Predictor) remember(texts *Texts, inputs []Input) {
 	}
 }
 
-// logits answers one pack of inputs, each by its options.
-func (p *Predictor) logits(texts *Texts, inputs []Input) [][]float64 {
+// logits answers one pack of inputs, each by its options: the head's logits and
+// the scores of retrieval.
+func (p *Predictor) logits(texts *Texts, inputs []Input) (logits, ranking [][]float64) {
 	m := p.m
 	a, dev, d, r, h, rows := &m.arena, m.dev, m.encoder.d, m.head.r, m.head, len(inputs)
 	a.release(mark{})
@@ -171,22 +173,24 @@ func (p *Predictor) logits(texts *Texts, inputs []Input) [][]float64 {
 	dev.Linear(products, queries, keys, kernels.Mem{}, rows, r, n)
 	scores := a.read(products)
 	entered := make([][]int, rows)
+	ranking = make([][]float64, rows)
 	root := rootOf(r)
 	for i := range inputs {
 		z := make([]float64, len(inputs[i].Options))
 		for j, text := range inputs[i].Options {
 			z[j] = float64(scores[i*n+int(at[text])]) / root
 		}
-		entered[i] = enter(z, m.Config.TopK, nil)
+		ranking[i], entered[i] = z, enter(z, m.Config.TopK, nil)
 	}
 	seq := newSequence(inputs, pk, entered, func(text int) int32 { return at[text] })
-	logits := a.read(h.forward(a, seq, pk.out, means, options, false))
-	out, from := make([][]float64, rows), 0
+	out := a.read(h.forward(a, seq, pk.out, means, options, false))
+	logits = make([][]float64, rows)
+	from := 0
 	for i := range inputs {
-		out[i] = spread(len(inputs[i].Options), entered[i], logits[from:])
+		logits[i] = spread(len(inputs[i].Options), entered[i], out[from:])
 		from += len(entered[i])
 	}
-	return out
+	return logits, ranking
 }
 
 // Features returns, for each input, the mean and the first of the context's

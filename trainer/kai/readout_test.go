@@ -243,7 +243,7 @@ func TestReadoutRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Step(e.Texts, [][]Input{inputs})
+	m.Step(e.Texts, [][]Input{inputs}, Objective{})
 	if err := m.Save(filepath.Join(dir, "c")); err == nil || !strings.Contains(err.Error(), "readout a") {
 		t.Errorf("saved a readout with other weights: %v", err)
 	}

@@ -8,27 +8,37 @@ import (
 )
 
 // Loss is the loss of one step, in nats per unit of question weight. Total is
-// what the gradients are of.
+// what the gradients are of:
+//
+//	CrossEntropy + Ranked + .1 Retrieval + Σ Term.Weight·Terms
+//	  + Objective.Distillation·(Distillation + .1 Ranking)
+//
+// The first three and HardMargin are means over the questions with a target,
+// Distillation and Ranking over those with a Teacher, by the questions' weights.
 type Loss struct {
-	Total        float64 // CrossEntropy + Ranked + .1 Retrieval
-	CrossEntropy float64 // against the rows' targets
-	Ranked       float64 // the ranked probability score of score questions
-	Retrieval    float64 // listwise cross-entropy over all options
+	Total        float64
+	CrossEntropy float64   // against the rows' targets
+	Ranked       float64   // the ranked probability score of score questions
+	Retrieval    float64   // listwise cross-entropy over all options
+	Distillation float64   // KL(teacher‖model) of the head's probabilities, 0 at the teacher's weights
+	Ranking      float64   // KL(teacher‖model) of retrieval's
+	Terms        []float64 // the mean of each of the Objective's, without its weight; nil for none
 
-	Weight    float64 // of all questions
-	Questions int
-	Context   int // tokens of contexts
-	Options   int // tokens of distinct option texts
-	Entered   int // options that entered the head
+	Weight    float64 // of the questions with a target
+	Questions int     // all, those with a Teacher too
+	Context   int     // tokens of contexts
+	Options   int     // tokens of distinct option texts
+	Entered   int     // options that entered the head
 }
 
-// Step leaves in every learning parameter's Grad the gradient of the mean loss,
-// by question weight, over all inputs of all micro-batches. texts is the
-// Encoder's. Every input has a target and the weights' sum is positive. The
-// result does not depend on where the micro-batches are cut. A loss that is not
-// finite is returned as it is; its gradients are worthless.
-func (m *Model) Step(texts *Texts, micro [][]Input) Loss {
-	s := m.begin(texts, micro)
+// Step leaves in every learning parameter's Grad the gradient of the loss of all
+// inputs of all micro-batches; see [Loss] and [Objective]. texts is the
+// Encoder's. Every input has a target or a Teacher, the weights of either kind
+// sum to more than 0, and a Group stands in one micro-batch. The result does not
+// depend on where the micro-batches are cut. A loss that is not finite is
+// returned as it is; its gradients are worthless.
+func (m *Model) Step(texts *Texts, micro [][]Input, o Objective) Loss {
+	s := m.begin(texts, micro, o)
 	for _, inputs := range micro {
 		if len(inputs) > 0 {
 			s.add(inputs)
@@ -40,8 +50,12 @@ func (m *Model) Step(texts *Texts, micro [][]Input) Loss {
 // step is one step under way: the distinct option texts are encoded first, then
 // each micro-batch of contexts goes forward and back, then the options go back.
 type step struct {
-	m     *Model
-	loss  Loss
+	m         *Model
+	objective Objective
+	pairs     []int   // of each term
+	taught    float64 // the weight of the questions with a Teacher
+	loss      Loss
+
 	texts []int         // the step's distinct texts, in text order
 	at    map[int]int32 // a text's index in it
 	packs []*pack       // of those texts, each within the budget
@@ -52,32 +66,53 @@ type step struct {
 	dkeys               *kernels.Grad // a sum over rows: by the block rule
 }
 
-func (m *Model) begin(texts *Texts, micro [][]Input) *step {
-	s := &step{m: m, at: make(map[int]int32)}
+func (m *Model) begin(texts *Texts, micro [][]Input, o Objective) *step {
+	s := &step{m: m, objective: o, pairs: o.count(micro)}
+	if len(o.Terms) > 0 {
+		s.loss.Terms = make([]float64, len(o.Terms))
+	}
+	var list []int
+	targets, teachers := 0, 0
 	for _, inputs := range micro {
 		for i := range inputs {
 			in := &inputs[i]
-			if len(in.Target) != len(in.Options) {
-				panic("kai: Step with an input that has no target")
+			if in.Teacher != nil {
+				if len(in.Teacher.P) != len(in.Options) || len(in.Teacher.Ranking) != len(in.Options) {
+					panic("kai: Step with a teacher of other options")
+				}
+				s.taught += in.Weight
+				teachers++
+			} else {
+				if len(in.Target) != len(in.Options) {
+					panic("kai: Step with an input that has no target")
+				}
+				s.loss.Weight += in.Weight
+				targets++
 			}
-			s.loss.Weight += in.Weight
-			s.loss.Questions++
 			s.loss.Context += len(in.Context)
-			s.texts = append(s.texts, in.Options...)
+			list = append(list, in.Options...)
 		}
 	}
-	if !(s.loss.Weight > 0) {
+	s.loss.Questions = targets + teachers
+	if s.loss.Questions == 0 || targets > 0 && !(s.loss.Weight > 0) || teachers > 0 && !(s.taught > 0) {
 		panic("kai: Step without a question of positive weight")
 	}
-	s.texts = texts.sorted(s.texts)
+	m.SHA256, m.version = "", m.version+1 // the caller is about to change the weights
+	m.params.begin(m.dev)
+	s.encode(texts, list)
+	return s
+}
+
+// encode computes the vectors of the distinct texts among list, which it sorts.
+// Everything that was taken from the arena is gone.
+func (s *step) encode(texts *Texts, list []int) {
+	s.texts, s.at = texts.sorted(list), make(map[int]int32)
 	for i, text := range s.texts {
 		s.at[text] = int32(i)
 	}
-
+	m := s.m
 	a, dev, d, r, n := &m.arena, m.dev, m.encoder.d, m.head.r, len(s.texts)
 	a.release(mark{})
-	m.SHA256, m.version = "", m.version+1 // the caller is about to change the weights
-	m.params.begin(dev)
 	s.means, s.firsts, s.keys = a.take(n*d), a.take(n*d), a.take(n*r)
 	s.dmeans, s.dkeys = a.zeros(n*d), &kernels.Grad{Sum: a.zeros(n * r), Open: a.zeros(n * r)}
 	from := 0
@@ -98,14 +133,31 @@ func (m *Model) begin(texts *Texts, micro [][]Input) *step {
 		}
 	}
 	m.head.key.forward(dev, s.keys, s.firsts, n)
-	return s
 }
 
 // add is one micro-batch, forward and back.
 func (s *step) add(inputs []Input) {
+	a := &s.m.arena
+	defer a.release(a.at)
+	r := s.forward(inputs)
+	s.back(r, s.lossOf(r), s.rankingLoss(r))
+}
+
+// reading is what the model made of one micro-batch.
+type reading struct {
+	inputs                 []Input
+	p                      *pack       // the contexts
+	means, firsts, queries kernels.Mem // [R,d], [R,d], [R,r] of them
+	ranking                [][]float64 // by row and option: the scores of retrieval
+	entered                [][]int     // by row: the options that entered the head
+	seq                    *sequence
+	logits                 []float32 // [N]
+}
+
+// forward reads a micro-batch and keeps what the way back needs.
+func (s *step) forward(inputs []Input) *reading {
 	m := s.m
 	a, dev, d, r, h, rows, n := &m.arena, m.dev, m.encoder.d, m.head.r, m.head, len(inputs), len(s.texts)
-	defer a.release(a.at)
 	p := newPack(contexts(inputs))
 	m.encoder.forward(a, p, m.encoder.learns())
 	means, firsts, queries := a.take(rows*d), a.take(rows*d), a.take(rows*r)
@@ -118,8 +170,7 @@ func (s *step) add(inputs []Input) {
 	products := a.take(rows * n)
 	dev.Linear(products, queries, s.keys, kernels.Mem{}, rows, r, n)
 	scores := a.read(products)
-	dscores := make([]float32, len(scores))
-	entered := make([][]int, rows)
+	ranking, entered := make([][]float64, rows), make([][]int, rows)
 	root := rootOf(r)
 	for i := range inputs {
 		in := &inputs[i]
@@ -127,54 +178,115 @@ func (s *step) add(inputs []Input) {
 		for j, text := range in.Options {
 			z[j] = float64(scores[i*n+int(s.at[text])]) / root
 		}
-		entered[i] = enter(z, m.Config.TopK, in.Target)
+		always := in.Target
+		if in.Teacher != nil {
+			always = in.Teacher.P // what had entered for the teacher
+		}
+		ranking[i], entered[i] = z, enter(z, m.Config.TopK, always)
+	}
+	seq := newSequence(inputs, p, entered, func(text int) int32 { return s.at[text] })
+	s.loss.Entered += len(seq.optionAt)
+	logits := h.forward(a, seq, p.out, means, s.means, true)
+	return &reading{inputs, p, means, firsts, queries, ranking, entered, seq, a.read(logits)}
+}
+
+// rankingLoss adds retrieval's losses and returns their gradient [R,n] by row and
+// text of the step.
+func (s *step) rankingLoss(r *reading) []float32 {
+	n := len(s.texts)
+	dscores := make([]float32, len(r.inputs)*n)
+	root := rootOf(s.m.head.r)
+	for i := range r.inputs {
+		in, z := &r.inputs[i], r.ranking[i]
 		dz := make([]float64, len(z))
-		loss := crossEntropy(z, in.Target, retrievalWeight*in.Weight/s.loss.Weight, dz)
-		s.loss.Retrieval += float64(loss * in.Weight)
+		if in.Teacher != nil {
+			scale := float64(retrievalWeight*s.objective.Distillation) * in.Weight / s.taught
+			s.loss.Ranking += float64(distill(z, in.Teacher.Ranking, scale, dz) * in.Weight)
+		} else {
+			loss := crossEntropy(z, in.Target, retrievalWeight*in.Weight/s.loss.Weight, dz)
+			s.loss.Retrieval += float64(loss * in.Weight)
+		}
 		for j, text := range in.Options {
 			dscores[i*n+int(s.at[text])] = float32(dz[j] / root)
 		}
 	}
-
-	seq := newSequence(inputs, p, entered, func(text int) int32 { return s.at[text] })
-	s.loss.Entered += len(seq.optionAt)
-	logits := h.forward(a, seq, p.out, means, s.means, true)
-	dlogits := a.write(s.lossOf(inputs, entered, a.read(logits)))
-
-	dstates, dmeans, dfirsts, dqueries := a.take(p.out.Len), a.zeros(rows*d), a.take(rows*d), a.take(rows*r)
-	h.backward(a, seq, dlogits, dstates, dmeans, s.dmeans, means, s.means)
-	dev.SegmentMeanBack(dstates, dmeans, p.seg, d)
-	dproducts := a.write(dscores)
-	dev.LinearInput(dqueries, dproducts, s.keys, rows, r, n, false)
-	dev.LinearWeight(s.dkeys, dproducts, queries, rows, r, n)
-	h.query.weights(dev, dqueries, firsts, rows)
-	h.query.input(dev, dfirsts, dqueries, rows, false)
-	dev.Scatter(dstates, dfirsts, p.firsts(), d, true)
-	m.encoder.backward(a, p, dstates)
+	return dscores
 }
 
-// lossOf adds the head's losses and returns their gradient by logit.
-func (s *step) lossOf(inputs []Input, entered [][]int, logits []float32) []float32 {
-	dlogits := make([]float32, len(logits))
+// lossOf adds the head's losses and returns their gradient [N] by logit.
+func (s *step) lossOf(r *reading) []float32 {
+	rows := len(r.inputs)
+	z, dz := make([][]float64, rows), make([][]float64, rows)
 	at := 0
-	for i := range inputs {
-		in := &inputs[i]
-		z := spread(len(in.Options), entered[i], logits[at:])
-		dz := make([]float64, len(z))
-		entropy, rps := headLoss(in, z, in.Weight/s.loss.Weight, dz)
+	for i := range r.inputs {
+		in := &r.inputs[i]
+		z[i] = spread(len(in.Options), r.entered[i], r.logits[at:])
+		dz[i] = make([]float64, len(z[i]))
+		at += len(r.entered[i])
+		if in.Teacher != nil {
+			scale := float64(s.objective.Distillation) * in.Weight / s.taught
+			s.loss.Distillation += float64(distill(z[i], in.Teacher.P, scale, dz[i]) * in.Weight)
+			continue
+		}
+		entropy, rps := headLoss(in, z[i], in.Weight/s.loss.Weight, dz[i])
 		s.loss.CrossEntropy += float64(entropy * in.Weight)
 		s.loss.Ranked += float64(rps * in.Weight)
-		for j, o := range entered[i] {
-			dlogits[at+j] = float32(dz[o])
+	}
+	for t, term := range s.objective.Terms {
+		s.termLoss(t, term, r.inputs, z, dz)
+	}
+	dlogits := make([]float32, 0, len(r.logits))
+	for i := range r.inputs {
+		for _, o := range r.entered[i] {
+			dlogits = append(dlogits, float32(dz[i][o]))
 		}
-		at += len(entered[i])
 	}
 	return dlogits
 }
 
-// end sends the gradients of the option vectors back through the texts and
-// closes every gradient.
-func (s *step) end() Loss {
+// termLoss adds the sum of term t over a micro-batch to its loss, and its
+// gradient to dz.
+func (s *step) termLoss(t int, term Term, inputs []Input, z, dz [][]float64) {
+	if term.Kind == HardMargin {
+		for i := range inputs {
+			if in := &inputs[i]; in.Teacher == nil {
+				scale := term.Weight * in.Weight / s.loss.Weight
+				s.loss.Terms[t] += float64(hardMargin(z[i], gold(in.Target), term.Margin, scale, dz[i]) * in.Weight)
+			}
+		}
+		return
+	}
+	scale := term.Weight / float64(s.pairs[t])
+	pairs(term.Kind, inputs, func(i, j int) {
+		if term.Kind == Consistency {
+			s.loss.Terms[t] += consistency(z[i], z[j], scale, dz[i], dz[j])
+			return
+		}
+		a, b := gold(inputs[i].Target), gold(inputs[j].Target)
+		s.loss.Terms[t] += pairwiseMargin(z[i], z[j], a, b, term.Margin, scale, dz[i], dz[j])
+	})
+}
+
+// back sums the gradients of everything but the texts' way through the encoder,
+// from those of the logits [N] and of retrieval's scores [R,n].
+func (s *step) back(r *reading, logits, scores []float32) {
+	m := s.m
+	a, dev, d, h, rows, n := &m.arena, m.dev, m.encoder.d, m.head, len(r.inputs), len(s.texts)
+	dlogits := a.write(logits)
+	dstates, dmeans, dfirsts, dqueries := a.take(r.p.out.Len), a.zeros(rows*d), a.take(rows*d), a.take(rows*h.r)
+	h.backward(a, r.seq, dlogits, dstates, dmeans, s.dmeans, r.means, s.means)
+	dev.SegmentMeanBack(dstates, dmeans, r.p.seg, d)
+	dproducts := a.write(scores)
+	dev.LinearInput(dqueries, dproducts, s.keys, rows, h.r, n, false)
+	dev.LinearWeight(s.dkeys, dproducts, r.queries, rows, h.r, n)
+	h.query.weights(dev, dqueries, r.firsts, rows)
+	h.query.input(dev, dfirsts, dqueries, rows, false)
+	dev.Scatter(dstates, dfirsts, r.p.firsts(), d, true)
+	m.encoder.backward(a, r.p, dstates)
+}
+
+// backTexts sends the gradients of the option vectors back through the texts.
+func (s *step) backTexts() {
 	m := s.m
 	a, dev, d, n := &m.arena, m.dev, m.encoder.d, len(s.texts)
 	dev.Close(s.dkeys)
@@ -198,13 +310,35 @@ func (s *step) end() Loss {
 		a.release(start)
 		from = to
 	}
-	m.params.end(dev)
+}
 
-	l := s.loss
-	l.CrossEntropy /= l.Weight
-	l.Ranked /= l.Weight
-	l.Retrieval /= l.Weight
+// end goes back through the texts and closes every gradient.
+func (s *step) end() Loss {
+	s.backTexts()
+	s.m.params.end(s.m.dev)
+
+	l, o := s.loss, s.objective
+	if l.Weight > 0 {
+		l.CrossEntropy /= l.Weight
+		l.Ranked /= l.Weight
+		l.Retrieval /= l.Weight
+	}
+	if s.taught > 0 {
+		l.Distillation /= s.taught
+		l.Ranking /= s.taught
+	}
 	l.Total = l.CrossEntropy + l.Ranked + float64(retrievalWeight*l.Retrieval)
+	for t, term := range o.Terms {
+		of := float64(s.pairs[t])
+		if term.Kind == HardMargin {
+			of = l.Weight
+		}
+		if of > 0 { // or else the sum is 0
+			l.Terms[t] /= of
+		}
+		l.Total += float64(term.Weight * l.Terms[t])
+	}
+	l.Total += float64(o.Distillation * (l.Distillation + float64(retrievalWeight*l.Ranking)))
 	return l
 }
 
