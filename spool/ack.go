@@ -52,10 +52,14 @@ func (s *Spool) DatasetAcked(id string) (bool, error) { return s.acked(datasets,
 // GateAcked reports whether the server holds a gate.
 func (s *Spool) GateAcked(h canon.Hash) (bool, error) { return s.acked(gates, h.Hex()) }
 
-// AckArtifact, AckDataset and AckGate record that the server does.
+// DeterminismAcked reports whether the server holds a determinism report.
+func (s *Spool) DeterminismAcked(h canon.Hash) (bool, error) { return s.acked(probes, h.Hex()) }
+
+// AckArtifact, AckDataset, AckGate and AckDeterminism record that the server does.
 func (s *Spool) AckArtifact(sha canon.SHA256) error { return s.ack(artifacts, string(sha)) }
 func (s *Spool) AckDataset(id string) error         { return s.ack(datasets, id) }
 func (s *Spool) AckGate(h canon.Hash) error         { return s.ack(gates, h.Hex()) }
+func (s *Spool) AckDeterminism(h canon.Hash) error  { return s.ack(probes, h.Hex()) }
 
 func (s *Spool) acked(folder, name string) (bool, error) {
 	return s.files.exists(s.path(folder, name+".ack"))
@@ -103,7 +107,10 @@ func (s *Spool) Refile(org, project, server string) error {
 	if err != nil {
 		return err
 	}
-	for _, folder := range []string{runs, artifacts, datasets, gates} {
+	for _, folder := range folders {
+		if folder == probes && s.attached {
+			continue // it has none
+		}
 		dir := s.path(folder, "")
 		names, err := list(s, folder, ".ack", func(string) bool { return true })
 		if err != nil {

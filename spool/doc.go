@@ -21,7 +21,9 @@
 //	artifacts/<sha256>.json   its metadata: only with it is the artifact held
 //	datasets/<id>.json        a sealed dataset; its items are the artifact it names
 //	gates/<hex of hash>.json  a gate
-//	<any of the three>.ack    empty: the server holds it
+//	determinism/<hex of hash>.json
+//	                          a determinism report (HIP-1334 §6.2)
+//	<any of the four>.ack     empty: the server holds it
 //	filed.json                the org, project and control plane it was sent to
 //
 // Before anyone has signed in, a spool is local/default.
@@ -64,8 +66,10 @@
 //
 // A spool that is attached ([Attach]) is bounded further: in the number of files in a
 // folder and of records of a kind, in the bytes of a record and of an artifact, and it
-// has no compressed artifacts. Beyond a bound is [ErrCorrupt]. What its writer can
-// still do is to spoil its own record: forge, hide or lose it. The server judges it.
+// has no compressed artifacts. Determinism reports in it are not seen: they speak for
+// every run of an environment, and its writer only for its own. Beyond a bound is
+// [ErrCorrupt]. What its writer can still do is to spoil its own record: forge, hide or
+// lose it. The server judges it.
 //
 // # Cost
 //

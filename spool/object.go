@@ -53,12 +53,77 @@ func (s *Spool) LoadGate(hash canon.Hash) (gate.Gate, error) {
 
 // Gates returns the hashes of all gates held.
 func (s *Spool) Gates() ([]canon.Hash, error) {
-	names, err := list(s, gates, ".json", canon.SHA256.Valid)
+	return hashes(s, gates)
+}
+
+// hashes lists a folder of objects by their hashes.
+func hashes(s *Spool, folder string) ([]canon.Hash, error) {
+	names, err := list(s, folder, ".json", canon.SHA256.Valid)
 	var found []canon.Hash
 	for _, name := range names {
 		found = append(found, canon.Hash("sha256:"+name))
 	}
 	return found, err
+}
+
+// PutDeterminism stores a report whose environment artifact is held, and returns its
+// hash. The same report again is no change.
+func (s *Spool) PutDeterminism(r record.DeterminismReport) (canon.Hash, error) {
+	fail := func(err error) (canon.Hash, error) {
+		return "", fmt.Errorf("putting determinism report: %w", err)
+	}
+	if err := r.Validate(); err != nil {
+		return fail(err)
+	}
+	environment, ok, err := s.artifact(r.EnvironmentArtifactSHA256)
+	switch {
+	case err != nil:
+		return fail(err)
+	case !ok:
+		return fail(fmt.Errorf("its environment %s is not in the spool: put it first", r.EnvironmentArtifactSHA256))
+	case environment.Kind != record.KindEnvironment:
+		return fail(fmt.Errorf("its environment %s is %s, not %s", r.EnvironmentArtifactSHA256, environment.Kind, record.KindEnvironment))
+	}
+	b, err := canon.Marshal(r)
+	if err != nil {
+		return fail(err)
+	}
+	hash := canon.HashOf(b)
+	if err := s.disk.WriteFile(s.path(probes, hash.Hex()+".json"), append(b, '\n'), s.mode); err != nil {
+		return fail(err)
+	}
+	return hash, nil
+}
+
+// LoadDeterminism returns a determinism report that is held; another is
+// fs.ErrNotExist.
+func (s *Spool) LoadDeterminism(hash canon.Hash) (record.DeterminismReport, error) {
+	var r record.DeterminismReport
+	if !hash.Valid() {
+		return r, fmt.Errorf("%q is no hash of a determinism report", hash)
+	}
+	ok := false
+	if !s.attached {
+		var err error
+		if ok, err = s.load(probes, hash.Hex(), &r); err != nil {
+			return r, err
+		}
+	}
+	if !ok {
+		return r, absent("no determinism report " + string(hash) + " in " + s.dir)
+	}
+	if got, err := canon.Of(r); err != nil || got != hash {
+		return r, fmt.Errorf("%w: %s.json in %s hashes to %s", ErrCorrupt, hash.Hex(), s.path(probes, ""), got)
+	}
+	return r, nil
+}
+
+// Determinism returns the hashes of all determinism reports held.
+func (s *Spool) Determinism() ([]canon.Hash, error) {
+	if s.attached {
+		return nil, nil
+	}
+	return hashes(s, probes)
 }
 
 // PutDataset stores a sealed dataset whose items artifact is held. The same

@@ -46,7 +46,11 @@ const (
 	artifacts = "artifacts"
 	datasets  = "datasets"
 	gates     = "gates"
+	probes    = "determinism"
 )
+
+// folders are those of a spool.
+var folders = []string{runs, artifacts, datasets, gates, probes}
 
 // A Spool is one org's and project's folder of records. It holds no open file but
 // that folder, and no cache: what another process writes is seen at once.
@@ -108,7 +112,7 @@ func open(over over, root, org, project string) (*Spool, error) {
 		return nil, err
 	}
 	s.mode = mode
-	for _, sub := range []string{runs, artifacts, datasets, gates} {
+	for _, sub := range folders {
 		dir := filepath.Join(s.dir, sub)
 		if err := s.disk.MkdirAll(dir, folder); err != nil {
 			return nil, fmt.Errorf("opening spool: %w", err)

@@ -208,6 +208,19 @@ func (c *Client) Gates(ctx context.Context, name string) ([]StoredGate, error) {
 	return list[StoredGate](ctx, c, "gates", values("name", name))
 }
 
+// PutDeterminism stores r, whose environment the server must hold stored.
+func (c *Client) PutDeterminism(ctx context.Context, r record.DeterminismReport) (DeterminismStored, error) {
+	var out DeterminismStored
+	err := c.call(ctx, http.MethodPost, research+"determinism", nil, r, &out)
+	return out, err
+}
+
+// Determinism lists determinism reports.
+func (c *Client) Determinism(ctx context.Context, q DeterminismQuery) ([]StoredDeterminism, error) {
+	v := values("environment", string(q.Environment), "after", q.After, "limit", limit(q.Limit))
+	return list[StoredDeterminism](ctx, c, "determinism", v)
+}
+
 // AppendEvents appends events, each the canonical bytes of one, in seq order and
 // at most MaxEvents. When one is refused the error is a Problem whose Batch says
 // what was applied before it and whose Seq is its seq.

@@ -25,6 +25,8 @@
 //	POST   /v1/research/gates                    store
 //	GET    /v1/research/gates                    list: name
 //	GET    /v1/research/gates/{hash}             one
+//	POST   /v1/research/determinism              store a report; its environment is stored
+//	GET    /v1/research/determinism              list: environment
 //	POST   /v1/research/runs/{id}/events         append, at most 1,000
 //	GET    /v1/research/runs/{id}/events         the log: after, limit
 //	GET    /v1/research/runs/{id}                the view
@@ -70,6 +72,9 @@
 // What ends an evaluation on a sealed_eval dataset brings predictions only; the
 // server scores them, so such an evaluation, and it alone, has measures and an
 // items_sha256 that no event brought.
+//
+// A run's view says reference when its environment is not dirty and has an exact
+// determinism report, whenever that came. No event says so.
 //
 // Lists answer {"data": […]} in the order the server received things, at most
 // [MaxPage] a call; after names the last id of the page before.

@@ -55,6 +55,7 @@ const (
 	GateUnknown       Code = "gate_unknown"       // no such gate is stored
 	BadVersion        Code = "bad_version"        // version and previous do not follow the stored gate
 	BadGate           Code = "bad_gate"           // a rule that no evaluation could decide
+	BadEnvironment    Code = "bad_environment"    // the artifact that a report names is no environment
 	NotGated          Code = "not_gated"          // sealed scoring without a gate on that dataset
 	Miscounted        Code = "miscounted"         // questions or answered are not what the server counts
 
@@ -111,6 +112,7 @@ var statuses = map[Code]int{
 	GateUnknown:       http.StatusUnprocessableEntity,
 	BadVersion:        http.StatusUnprocessableEntity,
 	BadGate:           http.StatusUnprocessableEntity,
+	BadEnvironment:    http.StatusUnprocessableEntity,
 	NotGated:          http.StatusUnprocessableEntity,
 	Miscounted:        http.StatusUnprocessableEntity,
 

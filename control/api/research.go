@@ -126,6 +126,20 @@ type StoredGate struct {
 	Scorings     uint64     `json:"scorings"` // sealed scorings counted under it (§8.4)
 }
 
+// DeterminismStored answers POST /v1/research/determinism.
+type DeterminismStored struct {
+	ReportHash canon.Hash `json:"report_hash"` // the report's _hash
+	Created    bool       `json:"created"`     // false when it was held already
+}
+
+// StoredDeterminism is a determinism report as the server holds it.
+type StoredDeterminism struct {
+	ReportHash canon.Hash               `json:"report_hash"`
+	Report     record.DeterminismReport `json:"report"`
+	Received   string                   `json:"received"`
+	Reference  bool                     `json:"reference"` // exact, and the environment is not dirty (§6.3)
+}
+
 // EventsAppend is the body of POST /v1/research/runs/{id}/events. Events are
 // held verbatim: a hash covers every byte.
 type EventsAppend struct {
@@ -155,6 +169,11 @@ type (
 		Since   string // RFC 3339: created at or after
 		After   string
 		Limit   int
+	}
+	DeterminismQuery struct {
+		Environment canon.SHA256
+		After       string // a report_hash
+		Limit       int
 	}
 	RunQuery struct {
 		Kind, Status, Tag, Job string

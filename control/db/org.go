@@ -144,6 +144,16 @@ create table scoring(
 	unique (run, dataset)
 ) strict;
 create index scoring_gate on scoring(gate);
+`, `
+create table determinism(
+	hash        text primary key,
+	seq         integer not null unique,
+	environment text not null,
+	reference   integer not null, -- 1: exact, and the environment is not dirty
+	received    text not null,
+	body        blob not null
+) strict;
+create index determinism_environment on determinism(environment);
 `}
 
 func openOrg(dir string, now func() time.Time) (*Org, error) {

@@ -304,6 +304,9 @@ func (o *Org) Run(ctx context.Context, id string) (api.Run, error) {
 		if err == nil && !ok {
 			return unknown("run", id)
 		}
+		if err == nil {
+			out.Reference, err = t.reference(out.EnvironmentArtifactSHA256)
+		}
 		return err
 	})
 	return out, err
@@ -318,7 +321,11 @@ func (o *Org) Runs(ctx context.Context, q api.RunQuery) ([]canon.Raw, error) {
 	f.and("id in (select run from tag where tag = ?)", q.Tag)
 	f.and("unixepoch(created, 'subsec') >= unixepoch(?, 'subsec')", q.Since)
 	f.and("unixepoch(created, 'subsec') < unixepoch(?, 'subsec')", q.Until)
-	return o.page(ctx, "run", "id", f, q.After, q.Limit)
+	bodies, err := o.page(ctx, "run", "id", f, q.After, q.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return bodies, o.markReference(ctx, bodies)
 }
 
 // Events answers at most limit events of a run's log from the first after the seq

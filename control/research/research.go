@@ -21,7 +21,7 @@ import (
 
 // Body limits by route, in bytes. Past one the answer is 413.
 const (
-	maxObject   = 1 << 20                       // one dataset or gate
+	maxObject   = 1 << 20                       // one dataset, gate or report
 	maxItems    = 64 << 20                      // an append of items
 	maxEvents   = 16 << 20                      // an append of events
 	maxRegister = api.MaxInline/3*4 + maxObject // a registration and its base64
@@ -41,6 +41,7 @@ func Register(a huma.API, mux *http.ServeMux, store *db.Store, now func() time.T
 	p.datasets()
 	p.artifacts(mux)
 	p.gates()
+	p.determinism()
 	p.runs()
 }
 
