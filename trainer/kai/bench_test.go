@@ -3,6 +3,7 @@ package kai
 import (
 	"testing"
 
+	"github.com/hanzoai/link/kernels"
 	"github.com/hanzoai/link/kernels/cpu"
 	"github.com/hanzoai/link/trainer/decision"
 )
@@ -73,4 +74,15 @@ func BenchmarkStep(b *testing.B) {
 			report(b, tokens)
 		})
 	}
+}
+
+// BenchmarkSensitivity is what a subspace's rows cost before their products.
+func BenchmarkSensitivity(b *testing.B) {
+	m, e, inputs, tokens := benchmarkRows(b)
+	for b.Loop() {
+		for _, in := range inputs {
+			m.Sensitivity(e.Texts, in, func(layer int, dy, x kernels.Mem, t int) {})
+		}
+	}
+	report(b, tokens)
 }

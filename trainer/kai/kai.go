@@ -32,6 +32,13 @@
 // probabilities are computed in float64 with this package's own exp and log, so
 // that they do not depend on the machine.
 //
+// # What a step minimises
+//
+// The losses against the rows' targets, and what an [Objective] adds: terms that
+// compare questions, and the distance from what another model answered, a
+// [Teacher]. [Loss] says how they add up. [Model.Sensitivity] is not of a loss but
+// of an answer: package project builds from it what a run must leave alone.
+//
 // # Concurrency and errors
 //
 // A Model and all that was made from it are used by one goroutine at a time; the
