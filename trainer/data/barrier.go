@@ -113,7 +113,7 @@ func (b *barrier) add(t trace) {
 }
 
 // put keeps the first value of a key.
-func put[K comparable](m map[K]int, k K, v int) {
+func put[K comparable, V any](m map[K]V, k K, v V) {
 	if _, ok := m[k]; !ok {
 		m[k] = v
 	}

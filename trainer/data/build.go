@@ -11,6 +11,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/record"
@@ -75,7 +76,7 @@ type Build struct {
 	Stage       string
 	Hash        canon.Hash // of the manifest; its first 16 hex end the folder's name
 	BarrierHash canon.Hash // contamination_barrier_hash (HIP-1334 §3.5)
-	Sets        []*Set     // by suite, then train, dev, test, sealed, mining
+	Sets        []*Set     // by suite, then train, keep, dev, test, sealed, mining
 }
 
 // A Set is one sealed dataset of a build.
@@ -84,7 +85,7 @@ type Set struct {
 	// records it stamps it.
 	Dataset record.Dataset
 	Suite   string
-	Split   string // "train", "dev", "test", "sealed" or "mining"
+	Split   string // "train", "keep", "dev", "test", "sealed" or "mining"
 	Role    record.Role
 
 	path  string
@@ -290,7 +291,16 @@ func (s *Set) lines(each func(n int, line []byte) error) error {
 	return nil
 }
 
-// Role lists the sets attached in a role.
+// Kept reports whether the set's rows are kept for preservation: their purpose
+// and role are train's, and no step has them as targets.
+func (s *Set) Kept() bool { return s.Split == keepSplit }
+
+// Keep lists the sets that are kept for preservation, by suite.
+func (b *Build) Keep() []*Set {
+	return slices.DeleteFunc(b.Role(record.RoleTrain), func(s *Set) bool { return !s.Kept() })
+}
+
+// Role lists the sets attached in a role. Those of role train hold the kept ones.
 func (b *Build) Role(role record.Role) []*Set {
 	var list []*Set
 	for _, s := range b.Sets {
@@ -301,21 +311,25 @@ func (b *Build) Role(role record.Role) []*Set {
 	return list
 }
 
-// Find returns a suite's set in a role.
+// Find returns a suite's set in a role, never a kept one.
 func (b *Build) Find(suite string, role record.Role) (*Set, bool) {
 	for _, s := range b.Role(role) {
-		if s.Suite == suite {
+		if s.Suite == suite && !s.Kept() {
 			return s, true
 		}
 	}
 	return nil, false
 }
 
-// Train returns the rows that a gradient step reads, set after set in item
-// order. A row that its take repeats stands there as often, next to itself.
+// Train returns the rows that a gradient step has as targets, set after set in
+// item order; kept sets are not among them. A row that its take repeats stands
+// there as often, next to itself.
 func (b *Build) Train() ([]decision.Row, error) {
 	var list []decision.Row
 	for _, s := range b.Role(record.RoleTrain) {
+		if s.Kept() {
+			continue
+		}
 		rows, err := s.Rows()
 		if err != nil {
 			return nil, err

@@ -47,6 +47,23 @@ func (o order) at(i int) int {
 	}
 }
 
+// A Cycle is an endless walk over n things, one permutation of them after
+// another, so that n steps in a row from a multiple of n read each once. Where it
+// stands is a pure function of the seed and the place: a resumed run needs no
+// state to find it.
+type Cycle struct {
+	seed uint64
+	n    int
+}
+
+// NewCycle is the walk over n things, 1 or more, that a seed names.
+func NewCycle(seed uint64, n int) Cycle { return Cycle{seed, n} }
+
+// At is the element at place i ≥ 0, in [0, n).
+func (c Cycle) At(i int) int {
+	return newOrder(c.seed, uint64(i/c.n), c.n).at(i % c.n)
+}
+
 // golden is SplitMix64's increment, 2^64 over the golden ratio.
 const golden = 0x9e3779b97f4a7c15
 

@@ -3,6 +3,7 @@ package data
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hanzoai/link/spool/canon"
 )
@@ -13,10 +14,11 @@ type Size struct {
 	Options int // tokens of its options' texts
 	Head    int // tokens its head reads
 	Set     int // rows of one Set other than 0 have the same options, which a micro-batch holds once
+	Group   int // rows of one Group other than 0 are read together
 }
 
-// A Budget caps a micro-batch; 0 is no cap. A row that is over a cap by itself
-// makes a micro-batch of its own.
+// A Budget caps a micro-batch; 0 is no cap. A row, or the rows of one group, that
+// is over a cap by itself makes a micro-batch of its own.
 type Budget struct {
 	Context int `json:"ctx"`
 	Options int `json:"options"`
@@ -28,7 +30,7 @@ type Budget struct {
 type PlanConfig struct {
 	Seed        uint64
 	Epochs      int    // 1 or more
-	BatchTokens int    // context tokens a step; a row over it is a step of its own; 0: no cap
+	BatchTokens int    // context tokens a step; a row or group over it is a step of its own; 0: no cap
 	BatchRows   int    // rows a step; 0: no cap
 	MaxSteps    int    // 0: all epochs
 	Budget      Budget // cuts steps into micro-batches, which changes no result
@@ -40,15 +42,18 @@ type PlanConfig struct {
 // An epoch reads every row once, in an order of its own. A step takes rows in
 // that order until the next would exceed its caps, and ends with its epoch, so
 // that the last step of an epoch may be small; fewer rows than a batch are one
-// step. A plan is safe for concurrent use.
+// step. The rows of one [Size].Group stand in that order as one, by rising row:
+// no step and no micro-batch divides them. A plan is safe for concurrent use.
 type Plan struct {
 	cfg    PlanConfig
 	sizes  []Size
+	units  [][]int // what the orders permute: rows that are read together, by their first
+	group  bool    // a unit has more than one row
 	orders []order // by epoch
 	steps  []span
 }
 
-// A span is the part of an epoch that one step reads.
+// A span is the part of an epoch that one step reads, in units.
 type span struct{ epoch, lo, hi int }
 
 // NewPlan plans the steps over rows of the given sizes.
@@ -65,28 +70,50 @@ func NewPlan(sizes []Size, cfg PlanConfig) (*Plan, error) {
 	case b.Context < 0 || b.Options < 0 || b.Head < 0 || b.Rows < 0:
 		return nil, fmt.Errorf("plan: budget %+v has a cap below 0", b)
 	}
-	p := &Plan{cfg: cfg, sizes: sizes}
+	p := &Plan{cfg: cfg, sizes: sizes, units: unitsOf(sizes)}
+	p.group = len(p.units) < len(sizes)
 	for epoch := range cfg.Epochs {
-		o := newOrder(cfg.Seed, uint64(epoch), len(sizes))
+		o := newOrder(cfg.Seed, uint64(epoch), len(p.units))
 		p.orders = append(p.orders, o)
-		lo, tokens := 0, 0
-		for i := range sizes {
-			t := sizes[o.at(i)].Context
-			full := cfg.BatchRows > 0 && i-lo == cfg.BatchRows ||
+		lo, rows, tokens := 0, 0, 0
+		for i := range p.units {
+			unit, t := p.units[o.at(i)], 0
+			for _, row := range unit {
+				t += sizes[row].Context
+			}
+			full := cfg.BatchRows > 0 && rows+len(unit) > cfg.BatchRows ||
 				cfg.BatchTokens > 0 && tokens+t > cfg.BatchTokens
 			if i > lo && full {
 				p.steps = append(p.steps, span{epoch, lo, i})
-				lo, tokens = i, 0
+				lo, rows, tokens = i, 0, 0
 			}
-			tokens += t
+			rows, tokens = rows+len(unit), tokens+t
 		}
-		p.steps = append(p.steps, span{epoch, lo, len(sizes)})
+		p.steps = append(p.steps, span{epoch, lo, len(p.units)})
 		if cfg.MaxSteps > 0 && len(p.steps) >= cfg.MaxSteps {
 			p.steps = p.steps[:cfg.MaxSteps]
 			break
 		}
 	}
 	return p, nil
+}
+
+// unitsOf gathers rows that are read together, by rising row, units by their
+// first.
+func unitsOf(sizes []Size) [][]int {
+	units := make([][]int, 0, len(sizes))
+	of := make(map[int]int)         // group to unit
+	rows := make([]int, len(sizes)) // behind the units of one
+	for row, s := range sizes {
+		if u, ok := of[s.Group]; ok && s.Group != 0 {
+			units[u] = append(units[u], row)
+			continue
+		}
+		of[s.Group] = len(units)
+		rows[row] = row
+		units = append(units, rows[row:row+1:row+1])
+	}
+	return units
 }
 
 // Steps is how many steps the plan has.
@@ -97,47 +124,73 @@ func (p *Plan) Epoch(step int) int { return p.steps[step-1].epoch }
 
 // Rows are the rows of a step, in the order in which they are read.
 func (p *Plan) Rows(step int) []int {
-	s := p.steps[step-1]
-	rows := make([]int, 0, s.hi-s.lo)
-	for i := s.lo; i < s.hi; i++ {
-		rows = append(rows, p.orders[s.epoch].at(i))
+	var rows []int
+	for _, unit := range p.read(step) {
+		rows = append(rows, unit...)
 	}
 	return rows
+}
+
+// read are the units of a step, in the order in which they are read.
+func (p *Plan) read(step int) [][]int {
+	s := p.steps[step-1]
+	list := make([][]int, 0, s.hi-s.lo)
+	for i := s.lo; i < s.hi; i++ {
+		list = append(list, p.units[p.orders[s.epoch].at(i)])
+	}
+	return list
 }
 
 // Micro cuts a step's rows into micro-batches within the budget. Put together
 // they are Rows: a cut never reorders.
 func (p *Plan) Micro(step int) [][]int {
-	rows, b := p.Rows(step), p.cfg.Budget
 	var cut [][]int
+	var micro []int
 	var sum Size
-	sets := make(map[int]bool)
-	lo := 0
-	for i, row := range rows {
-		s := p.sizes[row]
-		if s.Set != 0 && sets[s.Set] {
-			s.Options = 0
-		}
+	sets := make(map[int]bool) // of the micro-batch
+	for _, unit := range p.read(step) {
+		s := p.cost(unit, sets)
+		b := p.cfg.Budget
 		over := b.Context > 0 && sum.Context+s.Context > b.Context ||
 			b.Options > 0 && sum.Options+s.Options > b.Options ||
 			b.Head > 0 && sum.Head+s.Head > b.Head ||
-			b.Rows > 0 && i-lo == b.Rows
-		if i > lo && over {
-			cut = append(cut, rows[lo:i:i])
-			lo, sum = i, Size{}
+			b.Rows > 0 && len(micro)+len(unit) > b.Rows
+		if len(micro) > 0 && over {
+			cut = append(cut, micro)
+			micro, sum = nil, Size{}
 			clear(sets)
-			s = p.sizes[row]
+			s = p.cost(unit, sets)
 		}
+		micro = append(micro, unit...)
 		sum.Context += s.Context
 		sum.Options += s.Options
 		sum.Head += s.Head
-		sets[s.Set] = true
+		for _, row := range unit {
+			sets[p.sizes[row].Set] = true
+		}
 	}
-	return append(cut, rows[lo:])
+	return append(cut, micro)
+}
+
+// cost is what a unit adds to a micro-batch that holds the options of sets.
+func (p *Plan) cost(unit []int, sets map[int]bool) Size {
+	var sum Size
+	for i, row := range unit {
+		s := p.sizes[row]
+		sum.Context += s.Context
+		sum.Head += s.Head
+		held := sets[s.Set] || slices.ContainsFunc(unit[:i], func(r int) bool { return p.sizes[r].Set == s.Set })
+		if s.Set == 0 || !held {
+			sum.Options += s.Options
+		}
+	}
+	return sum
 }
 
 // JSON is the plan artifact: canonical JSON that, with the rows' item ids in
 // order, fixes every step. ids[i] is the item of row i. The budget is not in it.
+// A plan without groups names none; of one with them, units[i] is the unit of row
+// i, which is what the order permutes.
 func (p *Plan) JSON(ids []string) (canon.Raw, error) {
 	if len(ids) != len(p.sizes) {
 		panic("data: Plan.JSON with other rows than were planned")
@@ -147,8 +200,17 @@ func (p *Plan) JSON(ids []string) (canon.Raw, error) {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	counts := make([][]int, len(p.orders)) // rows of each step of each epoch
-	for _, s := range p.steps {
-		counts[s.epoch] = append(counts[s.epoch], s.hi-s.lo)
+	for i, s := range p.steps {
+		counts[s.epoch] = append(counts[s.epoch], len(p.Rows(i+1)))
+	}
+	var units []int
+	if p.group {
+		units = make([]int, len(ids))
+		for i, unit := range p.units {
+			for _, row := range unit {
+				units[row] = i
+			}
+		}
 	}
 	return canon.Marshal(struct {
 		Format      int        `json:"format"`
@@ -162,8 +224,9 @@ func (p *Plan) JSON(ids []string) (canon.Raw, error) {
 		ItemsHash   canon.Hash `json:"items_hash"`
 		Steps       int        `json:"steps"`
 		Counts      [][]int    `json:"counts"`
+		Units       []int      `json:"units,omitzero"`
 	}{1, "feistel8-splitmix64", p.cfg.Seed, p.cfg.Epochs, p.cfg.BatchTokens, p.cfg.BatchRows,
-		p.cfg.MaxSteps, len(ids), items, len(p.steps), counts})
+		p.cfg.MaxSteps, len(ids), items, len(p.steps), counts, units})
 }
 
 // BatchIDsHash is the _hash of the item ids of a step's rows, in order: a step

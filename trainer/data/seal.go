@@ -36,9 +36,9 @@ func (s *stager) write() error {
 		Takes: s.cfg.Takes, Official: s.cfg.Official, Datasets: []sealedSet{},
 	}
 	for _, src := range s.sources {
-		for _, purpose := range []record.Purpose{record.Train, record.Dev, record.EvalOnly, record.SealedEval, record.TeacherMining} {
-			if rows := src.chosen(purpose); len(rows) > 0 {
-				set, err := src.seal(tmp, purpose, rows)
+		for _, p := range parts {
+			if rows := src.chosen(p); len(rows) > 0 {
+				set, err := src.seal(tmp, p, rows)
 				if err != nil {
 					return fmt.Errorf("suite %s: %w", src.suite.Suite, err)
 				}
@@ -87,14 +87,19 @@ func (s *stager) writeBarrier(dir string) (barrierRef, error) {
 	return barrierRef{Hash: h, SHA256: canon.Sum(doc)}, durable.WriteFile(filepath.Join(dir, barrierFile), doc, 0o644)
 }
 
-// reportOf says what became of the suite's rows of a set's purpose.
+// reportOf says what became of the suite's rows of a set's purpose. What stands
+// of the train rows in their own set's report does not stand in the kept one's.
 func (src *source) reportOf(set sealedSet) SetReport {
-	r := SetReport{ID: set.ID, Suite: set.Suite, Purpose: set.Purpose, Items: set.Items, SHA256: set.SHA256}
+	r := SetReport{ID: set.ID, Suite: set.Suite, Purpose: set.Purpose, Split: set.Split, Items: set.Items, SHA256: set.SHA256}
+	if set.Split == keepSplit {
+		return r
+	}
 	for _, e := range src.rows {
 		switch {
 		case e.purpose != set.Purpose:
 		case e.excluded:
 			r.Excluded++
+		case e.kept:
 		case set.Purpose == record.Train && e.draws == 0:
 			r.Cut++
 		case set.Purpose == record.Train:
@@ -104,29 +109,28 @@ func (src *source) reportOf(set sealedSet) SetReport {
 	return r
 }
 
-// seal writes the rows of one purpose as a sealed dataset.
+// seal writes the rows of a part as a sealed dataset.
 //
 // Its id ends in 12 digits of the SHA-256 of its items. The items hold the id, so
 // the digits are those of the items without their dataset_id: the same rows have
 // the same id, and other rows another.
-func (src *source) seal(dir string, purpose record.Purpose, rows []entry) (sealedSet, error) {
+func (src *source) seal(dir string, p part, rows []entry) (sealedSet, error) {
 	f, err := os.Open(src.path)
 	if err != nil {
 		return sealedSet{}, err
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if err := writeItems(sum, f, "", purpose, rows); err != nil {
+	if err := writeItems(sum, f, "", p.purpose, rows); err != nil {
 		return sealedSet{}, err
 	}
-	split := splitNames[purpose]
 	set := sealedSet{
-		ID:    fmt.Sprintf("%s.%s.%x", src.suite.Suite, split, sum.Sum(nil)[:6]),
-		Suite: src.suite.Suite, Split: split, Purpose: purpose, Role: roles[purpose],
-		Title: src.suite.Title + ", " + split, License: src.suite.License, Origin: src.suite.Origin, Parents: src.suite.Parents,
+		ID:    fmt.Sprintf("%s.%s.%x", src.suite.Suite, p.split, sum.Sum(nil)[:6]),
+		Suite: src.suite.Suite, Split: p.split, Purpose: p.purpose, Role: roles[p.purpose],
+		Title: src.suite.Title + ", " + p.split, License: src.suite.License, Origin: src.suite.Origin, Parents: src.suite.Parents,
 		Items: len(rows), Times: 1, Draws: []int{},
 	}
-	if purpose == record.Train {
+	if p.split == "train" {
 		set.Times = src.take.Times
 		if slices.ContainsFunc(rows, func(e entry) bool { return e.draws != 1 }) {
 			for _, e := range rows {
@@ -141,7 +145,7 @@ func (src *source) seal(dir string, purpose record.Purpose, rows []entry) (seale
 	defer out.Abort()
 	sum.Reset()
 	w := bufio.NewWriterSize(io.MultiWriter(out, sum), 1<<16)
-	if err := writeItems(w, f, set.ID, purpose, rows); err != nil {
+	if err := writeItems(w, f, set.ID, p.purpose, rows); err != nil {
 		return sealedSet{}, err
 	}
 	if err := w.Flush(); err != nil {

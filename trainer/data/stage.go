@@ -26,6 +26,11 @@ type Take struct {
 	Times        int    `json:"times"`         // how often each is read in an epoch, 1 or more
 	BalanceClass bool   `json:"balance_class"` // as many draws of each answer
 	BalanceLang  bool   `json:"balance_lang"`  // as many draws of each language
+
+	// Keep is how many of the suite's train rows that the take does not draw are
+	// sealed as a set of split "keep", for preservation: 0, or 2 or more. Of a
+	// suite that only judges the dev rows are then sealed too.
+	Keep int `json:"keep,omitzero"`
 }
 
 // Fractions divides rows whose file does not say their purpose, in percent.
@@ -64,9 +69,10 @@ type SetReport struct {
 	Suite    string         `json:"suite"`
 	Purpose  record.Purpose `json:"purpose"`
 	Items    int            `json:"items"`
+	Split    string         `json:"split"`
 	Draws    int            `json:"draws"`    // rows an epoch reads; 0 unless it is trained on
 	Excluded int            `json:"excluded"` // rows the barrier left out
-	Cut      int            `json:"cut"`      // rows the take's cap left out
+	Cut      int            `json:"cut"`      // train rows that the take neither draws nor keeps
 	SHA256   canon.SHA256   `json:"sha256"`
 }
 
@@ -88,6 +94,12 @@ type Exclusion struct {
 // set are left out, and so are dev rows that repeat a train row: a temperature
 // must not be fitted on rows that were trained on.
 //
+// What a take keeps comes from the far end of the order by which a cap chooses,
+// so that the kept rows stay when more rows are trained on. A row whose state
+// trains is not kept when the row that trains is of its own suite; it is an error
+// when that is another's, for one model cannot be taught a text and hold its
+// answer to it. It is an error too when fewer than two rows are left to keep.
+//
 // A build of the same content is found by its name and left as it is.
 func Stage(cfg StageConfig) (StageReport, error) {
 	s := stager{cfg: cfg}
@@ -97,10 +109,19 @@ func Stage(cfg StageConfig) (StageReport, error) {
 	return s.report, nil
 }
 
-// splitNames are the purposes' parts of a dataset id.
-var splitNames = map[record.Purpose]string{
-	record.Train: "train", record.Dev: "dev", record.EvalOnly: "test",
-	record.SealedEval: "sealed", record.TeacherMining: "mining",
+// A part is the rows of a suite that are sealed together.
+type part struct {
+	split   string // of the dataset id
+	purpose record.Purpose
+}
+
+// keepSplit is the split of the rows that are kept for preservation.
+const keepSplit = "keep"
+
+// parts are those of a suite, in the order in which a manifest lists them.
+var parts = []part{
+	{"train", record.Train}, {keepSplit, record.Train}, {"dev", record.Dev},
+	{"test", record.EvalOnly}, {"sealed", record.SealedEval}, {"mining", record.TeacherMining},
 }
 
 // roles are how a run reads what a stage seals.
@@ -140,6 +161,7 @@ type entry struct {
 	lang     string
 	excluded bool
 	draws    int
+	kept     bool
 }
 
 func (s *stager) run() error {
@@ -164,6 +186,11 @@ func (s *stager) run() error {
 	}
 	for _, src := range s.sources {
 		src.draw(s.cfg.Seed)
+	}
+	if err := s.keep(); err != nil {
+		return err
+	}
+	for _, src := range s.sources {
 		s.warn(src)
 	}
 	return s.write()
@@ -193,6 +220,8 @@ func (s *stager) check() error {
 			return fmt.Errorf("suite %s: rows is %d", take.Suite, *take.Rows)
 		case take.Times < 1:
 			return fmt.Errorf("suite %s: times is %d; it must be 1 or more", take.Suite, take.Times)
+		case take.Keep < 0 || take.Keep == 1:
+			return fmt.Errorf("suite %s: keep is %d; it must be 0, or 2 or more", take.Suite, take.Keep)
 		}
 	}
 	cfg.Official = slices.Clone(cfg.Official)
@@ -411,16 +440,20 @@ func (src *source) draw(seed uint64) {
 // judges reports whether a suite is taken for its evaluation rows alone.
 func (t Take) judges() bool { return t.Rows != nil && *t.Rows == 0 }
 
-// chosen lists the suite's rows that are sealed under a purpose, by id.
-func (src *source) chosen(purpose record.Purpose) []entry {
-	if src.take.judges() && !purpose.Evaluation() {
+// chosen lists the suite's rows that are sealed as a part, by id.
+func (src *source) chosen(p part) []entry {
+	if src.take.judges() && !p.purpose.Evaluation() && (src.take.Keep == 0 || p.purpose == record.TeacherMining) {
 		return nil
 	}
 	var list []entry
 	for _, e := range src.rows {
-		if e.purpose == purpose && !e.excluded && (purpose != record.Train || e.draws > 0) {
-			list = append(list, e)
+		if e.purpose != p.purpose || e.excluded {
+			continue
 		}
+		if p.split == keepSplit && !e.kept || p.split == "train" && e.draws == 0 {
+			continue
+		}
+		list = append(list, e)
 	}
 	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.item, b.item) })
 	return list
@@ -429,10 +462,23 @@ func (src *source) chosen(purpose record.Purpose) []entry {
 // warn says what a person should know of a suite's sets.
 func (s *stager) warn(src *source) {
 	name := src.suite.Suite
-	if !src.take.judges() && len(src.chosen(record.Train)) == 0 {
+	sealed := make(map[record.Purpose]int)
+	kept := 0
+	for _, p := range parts {
+		n := len(src.chosen(p))
+		if p.split == keepSplit {
+			kept = n
+		} else {
+			sealed[p.purpose] = n
+		}
+	}
+	if !src.take.judges() && sealed[record.Train] == 0 {
 		s.report.Warnings = append(s.report.Warnings, fmt.Sprintf("suite %s has no row to train on", name))
 	}
-	if len(src.chosen(record.EvalOnly))+len(src.chosen(record.SealedEval)) == 0 {
+	if kept < src.take.Keep {
+		s.report.Warnings = append(s.report.Warnings, fmt.Sprintf("suite %s keeps %d rows for preservation of the %d asked for: no more are left", name, kept, src.take.Keep))
+	}
+	if sealed[record.EvalOnly]+sealed[record.SealedEval] == 0 {
 		s.report.Warnings = append(s.report.Warnings, fmt.Sprintf("suite %s has no row to be judged by", name))
 	}
 	if slices.Contains(s.cfg.Official, name) {
