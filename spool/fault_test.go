@@ -120,6 +120,10 @@ func recordAll(disk over, root string, acknowledged func(string)) error {
 		return err
 	}
 	acknowledged("gate")
+	if _, err := s.PutDeterminism(testReport()); err != nil {
+		return err
+	}
+	acknowledged("determinism")
 	l, err := s.Resume("run")
 	if errors.Is(err, os.ErrNotExist) {
 		l, err = s.Create("run")
@@ -182,6 +186,11 @@ func verify(t *testing.T, root string, acknowledged []string) {
 		case what == "gate":
 			if hash, _ := canon.Of(testGate("tiny")); !s.Gate(hash) {
 				t.Errorf("the acknowledged gate is gone")
+			}
+		case what == "determinism":
+			hash, _ := canon.Of(testReport())
+			if _, err := s.LoadDeterminism(hash); err != nil {
+				t.Errorf("the acknowledged determinism report: %v", err)
 			}
 		case what == "artifact ack":
 			if acked, err := s.ArtifactAcked(canon.Sum(configBytes)); !acked || err != nil {

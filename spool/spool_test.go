@@ -73,6 +73,20 @@ func testGate(name string) gate.Gate {
 	}}}
 }
 
+// testReport is of a probe in the run's environment.
+func testReport() record.DeterminismReport {
+	h := canon.HashOf(nil)
+	r := record.DeterminismReport{
+		EnvironmentArtifactSHA256: canon.Sum(environmentBytes), ConfigSHA256: canon.Sum(configBytes),
+		Probe: record.Probe{WeightsHash: h, OptimizerHash: h, RNGHash: h, BatchIDsHash: h},
+		Exact: true, PredictionAgreement: 1, KnownNondeterministicOps: []string{},
+	}
+	for _, step := range record.ProbeSteps {
+		r.Probe.Steps = append(r.Probe.Steps, record.ProbedStep{Step: step, A: h, B: h})
+	}
+	return r
+}
+
 // furnish puts what the events of a run name.
 func furnish(s *Spool) error {
 	for _, p := range []struct {
@@ -632,6 +646,91 @@ func TestGates(t *testing.T) {
 	}
 	if _, err := s.LoadGate(hash); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("LoadGate of a changed gate = %v", err)
+	}
+}
+
+func TestDeterminism(t *testing.T) {
+	s := newSpool(t)
+	report := testReport()
+	hash, err := s.PutDeterminism(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := s.PutDeterminism(report); again != hash || err != nil {
+		t.Errorf("PutDeterminism again = %s, %v", again, err)
+	}
+	got, err := s.LoadDeterminism(hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(report, got); diff != "" {
+		t.Errorf("LoadDeterminism:\n%s", diff)
+	}
+	if all, err := s.Determinism(); err != nil || len(all) != 1 || all[0] != hash {
+		t.Errorf("Determinism = %v, %v", all, err)
+	}
+	if _, err := s.LoadDeterminism(canon.HashOf([]byte("other"))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("LoadDeterminism of another = %v", err)
+	}
+	for name, change := range map[string]func(*record.DeterminismReport){
+		"is not in the spool":                func(r *record.DeterminismReport) { r.EnvironmentArtifactSHA256 = canon.Sum(nil) },
+		"is config, not environment":         func(r *record.DeterminismReport) { r.EnvironmentArtifactSHA256 = canon.Sum(configBytes) },
+		"/exact: is false, but the hashes":   func(r *record.DeterminismReport) { r.Exact = false },
+		"/probe/steps: are after the steps ": func(r *record.DeterminismReport) { r.Probe.Steps = nil },
+	} {
+		bad := testReport()
+		change(&bad)
+		if _, err := s.PutDeterminism(bad); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("PutDeterminism = %v, want that it %s", err, name)
+		}
+	}
+	if err := s.AckDeterminism(hash); err != nil {
+		t.Fatal(err)
+	}
+	if acked, err := s.DeterminismAcked(hash); !acked || err != nil {
+		t.Errorf("DeterminismAcked = %t, %v", acked, err)
+	}
+	// Whoever writes an attached spool does not speak for an environment.
+	there, err := Attach(filepath.Dir(filepath.Dir(s.Dir())), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if all, err := there.Determinism(); len(all) != 0 || err != nil {
+		t.Errorf("attached: Determinism = %v, %v", all, err)
+	}
+	if _, err := there.LoadDeterminism(hash); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("attached: LoadDeterminism = %v", err)
+	}
+	if err := s.Refile(LocalOrg, LocalProject, "two"); err != nil {
+		t.Fatal(err)
+	}
+	if acked, err := s.DeterminismAcked(hash); acked || err != nil {
+		t.Errorf("after Refile: DeterminismAcked = %t, %v", acked, err)
+	}
+	path := s.path(probes, hash.Hex()+".json")
+	if err := os.WriteFile(path, []byte(strings.Replace(readFile(t, path), `"prediction_agreement":1`, `"prediction_agreement":0`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.LoadDeterminism(hash); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("LoadDeterminism of a changed report = %v", err)
+	}
+}
+
+// TestRefileBeforeProbes: a spool that another wrote before there were determinism
+// reports has no folder of them.
+func TestRefileBeforeProbes(t *testing.T) {
+	s := newSpool(t)
+	if err := os.RemoveAll(s.path(probes, "")); err != nil {
+		t.Fatal(err)
+	}
+	there, err := Attach(filepath.Dir(filepath.Dir(s.Dir())), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if err := there.Refile(LocalOrg, LocalProject, "two"); err != nil {
+		t.Errorf("Refile = %v", err)
 	}
 }
 

@@ -129,6 +129,9 @@ func unacknowledged(s *spool.Spool) ([]Difference, error) {
 	for _, g := range w.gates {
 		missing("gate "+string(g.hash), "held")
 	}
+	for _, d := range w.determinism {
+		missing("determinism report "+string(d.hash), "held")
+	}
 	for _, r := range u.report.Refused {
 		missing(r.Subject, "unreadable")
 	}

@@ -259,6 +259,23 @@ func (r recorder) created(gate *canon.Hash) event.RunCreated {
 	}
 }
 
+// probed records that a configuration is exact in its environment.
+func (r recorder) probed(c event.RunCreated) {
+	r.t.Helper()
+	h := canon.HashOf(nil)
+	report := record.DeterminismReport{
+		EnvironmentArtifactSHA256: c.EnvironmentArtifactSHA256, ConfigSHA256: c.ConfigSHA256,
+		Probe: record.Probe{WeightsHash: h, OptimizerHash: h, RNGHash: h, BatchIDsHash: h},
+		Exact: true, PredictionAgreement: 1,
+	}
+	for _, step := range record.ProbeSteps {
+		report.Probe.Steps = append(report.Probe.Steps, record.ProbedStep{Step: step, A: h, B: h})
+	}
+	if _, err := r.s.PutDeterminism(report); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func environmentJSON(t *testing.T) []byte {
 	t.Helper()
 	b, err := canon.Marshal(record.Environment{
@@ -290,7 +307,7 @@ func (r recorder) short(run string, steps uint64) *spool.Log {
 	return l
 }
 
-// whole records a run with everything in it: a gate, two datasets, steps, a
+// whole records a run with everything in it: a gate, a determinism report, two datasets, steps, a
 // checkpoint, an evaluation, a verdict, an end.
 func (r recorder) whole(run string, steps uint64) {
 	r.t.Helper()
@@ -304,6 +321,7 @@ func (r recorder) whole(run string, steps uint64) {
 	}
 	rows := r.dataset("rows", record.Train, 3)
 	config := r.created(&hash)
+	r.probed(config)
 	l := r.create(run)
 	r.append(l, config,
 		event.DatasetAttached{Dataset: rows.ID, DatasetSHA256: *rows.SHA256, Purpose: rows.Purpose, Role: record.RoleTrain},

@@ -251,3 +251,27 @@ func (u *Uploader) sendGate(ctx context.Context, g namedGate) error {
 	u.report.Gates++
 	return nil
 }
+
+// sendDeterminism stores a determinism report.
+func (u *Uploader) sendDeterminism(ctx context.Context, d namedReport) error {
+	environment := d.report.EnvironmentArtifactSHA256
+	if u.isRefused("artifact " + string(environment)) {
+		return fmt.Errorf("%w: its environment %s was refused", errHeld, environment)
+	}
+	var there api.DeterminismStored
+	err := u.try(ctx, "determinism report "+string(d.hash), func(ctx context.Context) (err error) {
+		there, err = u.client.PutDeterminism(ctx, d.report)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if there.ReportHash != d.hash {
+		return fmt.Errorf("determinism report %s: the server hashes it to %s: one of the two writes canonical JSON wrongly", d.hash, there.ReportHash)
+	}
+	if err := u.spool.AckDeterminism(d.hash); err != nil {
+		return err
+	}
+	u.report.Determinism++
+	return nil
+}

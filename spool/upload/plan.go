@@ -13,10 +13,11 @@ import (
 
 // work is what is to be sent, in order.
 type work struct {
-	artifacts []record.Artifact // parents first
-	datasets  []record.Dataset  // parents first
-	gates     []namedGate       // versions ascending
-	streams   []*stream
+	artifacts   []record.Artifact // parents first
+	datasets    []record.Dataset  // parents first
+	gates       []namedGate       // versions ascending
+	determinism []namedReport
+	streams     []*stream
 }
 
 type namedGate struct {
@@ -24,8 +25,13 @@ type namedGate struct {
 	gate gate.Gate
 }
 
+type namedReport struct {
+	hash   canon.Hash
+	report record.DeterminismReport
+}
+
 func (w work) empty() bool {
-	return len(w.artifacts)+len(w.datasets)+len(w.gates)+len(w.streams) == 0
+	return len(w.artifacts)+len(w.datasets)+len(w.gates)+len(w.determinism)+len(w.streams) == 0
 }
 
 // plan lists what is held, not acknowledged and not refused.
@@ -37,6 +43,9 @@ func (u *Uploader) plan() (w work, err error) {
 		return w, err
 	}
 	if w.gates, err = u.planGates(); err != nil {
+		return w, err
+	}
+	if w.determinism, err = u.planDeterminism(); err != nil {
 		return w, err
 	}
 	w.streams, err = u.planStreams()
@@ -80,6 +89,24 @@ func (u *Uploader) planGates() ([]namedGate, error) {
 		return cmp.Or(cmp.Compare(a.gate.Version, b.gate.Version), cmp.Compare(a.hash, b.hash))
 	})
 	return gates, err
+}
+
+func (u *Uploader) planDeterminism() ([]namedReport, error) {
+	held, err := u.spool.Determinism()
+	if err != nil {
+		return nil, err
+	}
+	todo, err := unsent(u, "determinism report ", held, u.spool.DeterminismAcked, func(h canon.Hash) (record.DeterminismReport, bool) {
+		r, err := u.spool.LoadDeterminism(h)
+		return r, err == nil
+	})
+	var reports []namedReport
+	for _, hash := range held {
+		if r, ok := todo[hash]; ok {
+			reports = append(reports, namedReport{hash, r})
+		}
+	}
+	return reports, err
 }
 
 // unsent loads those of names that are neither acknowledged nor refused. One that

@@ -2,8 +2,9 @@
 //
 // It reads what the spool holds and the server has not acknowledged, and sends
 // it in an order in which the server can accept it: artifacts, parents first;
-// datasets, whose items are artifacts; gates; then each run's events, in seq
-// order, at most [api.MaxEvents] a call (HIP-1334 §13.4). An
+// datasets, whose items are artifacts; gates; determinism reports, whose environments
+// are artifacts; then each run's events, in seq order, at most [api.MaxEvents] a call
+// (HIP-1334 §13.4). An
 // acknowledgement is written to the spool after the server's 2xx and never
 // before, so that a crash at any point costs a repetition, which the server
 // answers as one: every write of the wire may be sent again.
@@ -116,7 +117,7 @@ func New(c Config) *Uploader {
 
 // A Report says what was acknowledged since the Uploader was made.
 type Report struct {
-	Artifacts, Datasets, Gates, Events int
+	Artifacts, Datasets, Gates, Determinism, Events int
 
 	// Refused is what the server will not take or the spool cannot give, and
 	// what is therefore held back, in the order it was found.
@@ -125,7 +126,7 @@ type Report struct {
 
 // A Refusal is one object that stays here.
 type Refusal struct {
-	Subject string // "run NAME", "artifact ADDRESS", "dataset ID", "gate HASH"
+	Subject string // "run NAME", "artifact ADDRESS", "dataset ID", "gate HASH", "determinism report HASH"
 	Seq     uint64 // of a run: the first event that was not accepted; else 0
 	Err     error
 }
@@ -231,6 +232,11 @@ func (u *Uploader) pass(ctx context.Context) (sent bool, err error) {
 			return false, err
 		}
 	}
+	for _, d := range work.determinism {
+		if err := u.settle("determinism report "+string(d.hash), 0, u.sendDeterminism(ctx, d)); err != nil {
+			return false, err
+		}
+	}
 	for _, s := range work.streams {
 		err := u.sendRun(ctx, s)
 		if err := u.settle("run "+s.run, s.next(), err); err != nil {
@@ -239,7 +245,7 @@ func (u *Uploader) pass(ctx context.Context) (sent bool, err error) {
 	}
 	after := u.report
 	return after.Artifacts > before.Artifacts || after.Datasets > before.Datasets ||
-		after.Gates > before.Gates || after.Events > before.Events, nil
+		after.Gates > before.Gates || after.Determinism > before.Determinism || after.Events > before.Events, nil
 }
 
 // settle takes the outcome of sending one object: a refusal is kept and nil is

@@ -51,7 +51,7 @@ func TestDrain(t *testing.T) {
 	if err != nil || len(report.Refused) != 0 || len(*waits) != 0 {
 		t.Fatalf("Drain = %+v, %v, after %d waits", report, err, len(*waits))
 	}
-	want := Report{Artifacts: 7, Datasets: 2, Gates: 1, Events: 14 + 1203}
+	want := Report{Artifacts: 7, Datasets: 2, Gates: 1, Determinism: 1, Events: 14 + 1203}
 	if got := fmt.Sprint(report); got != fmt.Sprint(want) {
 		t.Errorf("Drain = %s, want %s", got, fmt.Sprint(want))
 	}
@@ -67,7 +67,7 @@ func TestDrain(t *testing.T) {
 
 	// Without its acks all of it is sent again, and changes nothing.
 	acks, err := filepath.Glob(filepath.Join(s.Dir(), "*", "*.ack"))
-	if err != nil || len(acks) != 12 {
+	if err != nil || len(acks) != 13 {
 		t.Fatalf("acks: %q, %v", acks, err)
 	}
 	for _, ack := range acks {
@@ -80,7 +80,8 @@ func TestDrain(t *testing.T) {
 	c.inSync(s)
 }
 
-// TestOrder holds the order of sending to HIP-1334 §13.4, datasets before gates.
+// TestOrder holds the order of sending to HIP-1334 §13.4: datasets before gates, and
+// determinism reports after them.
 func TestOrder(t *testing.T) {
 	c, s := newCloud(t), newSpool(t)
 	recorder{t, s}.whole("run", 3)
@@ -89,7 +90,7 @@ func TestOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	rank := func(call string) int {
-		for i, part := range []string{"userinfo", "artifacts", "datasets", "gates", "runs"} {
+		for i, part := range []string{"userinfo", "artifacts", "datasets", "gates", "determinism", "runs"} {
 			if strings.Contains(call, part) || part == "artifacts" && strings.Contains(call, "uploads") {
 				return i
 			}
@@ -387,6 +388,60 @@ func TestHeldBack(t *testing.T) {
 			}
 			if acked, err := s.Acked("whole"); acked != tt.seq-1 || err != nil {
 				t.Errorf("the held run is acknowledged to %d, %v, want %d", acked, err, tt.seq-1)
+			}
+		})
+	}
+}
+
+// TestReportsStandAlone: a determinism report that is refused, damaged or held back
+// for its environment stays here, and stops nothing but itself.
+func TestReportsStandAlone(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		path, body string // of the calls that are refused
+		damage     bool
+		subject    string
+		err        error
+	}{
+		{"refused", "/determinism", "", false, "determinism report sha256:", nil},
+		{"damaged", "none", "", true, "determinism report sha256:", spool.ErrCorrupt},
+		{"its environment refused", "/artifacts", `"kind":"environment"`, false, "determinism report sha256:", errHeld},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, s := newCloud(t), newSpool(t)
+			r := recorder{t, s}
+			r.probed(r.created(nil))
+			r.put(record.KindConfig, record.Train, []byte(`{"another":1}`))
+			if tt.damage {
+				files, err := filepath.Glob(filepath.Join(s.Dir(), "determinism", "*.json"))
+				if err != nil || len(files) != 1 {
+					t.Fatalf("%q, %v", files, err)
+				}
+				if err := os.Truncate(files[0], 10); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.reset(func(n int, req *http.Request) behaviour {
+				b, _ := io.ReadAll(req.Body)
+				req.Body = io.NopCloser(bytes.NewReader(b))
+				if strings.HasSuffix(req.URL.Path, tt.path) && bytes.Contains(b, []byte(tt.body)) {
+					return behaviour{false, refuse(api.NotStored)}
+				}
+				return through
+			})
+			u, _ := c.uploader(s)
+			report, err := u.Drain(t.Context())
+			if err != nil || report.Artifacts < 2 || report.Determinism != 0 || len(report.Refused) == 0 {
+				t.Fatalf("Drain = %+v, %v", report, err)
+			}
+			last := report.Refused[len(report.Refused)-1]
+			if !strings.HasPrefix(last.Subject, tt.subject) || tt.err != nil && !errors.Is(last.Err, tt.err) {
+				t.Errorf("refused: %v, want %s, %v", last, tt.subject, tt.err)
+			}
+			c.reset(nil)
+			found, err := Check(t.Context(), s, c.client())
+			if err != nil || !slices.ContainsFunc(found, func(d Difference) bool { return d.Subject == last.Subject }) {
+				t.Errorf("Check = %v, %v, want %s", found, err, last.Subject)
 			}
 		})
 	}

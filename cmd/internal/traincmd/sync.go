@@ -23,7 +23,7 @@ var syncCommand = term.Command{
 	Long: `
 The control plane is the one at $HANZO_API, its token in the file that
 $HANZO_TOKEN_FILE names (default ~/.hanzo/token). Artifacts go first, then
-datasets, gates and events; what was acknowledged is not sent again. A refusal
+datasets, gates, determinism reports and events; what was acknowledged is not sent again. A refusal
 stops the run it concerns and no other. Until the server answers, sync waits and
 tries again: Ctrl-C stops it and loses nothing.
 
@@ -94,9 +94,10 @@ func showSync(w io.Writer, s *spool.Spool, r upload.Report, ended, asJSON bool) 
 			Artifacts int       `json:"artifacts"`
 			Datasets  int       `json:"datasets"`
 			Gates     int       `json:"gates"`
+			Reports   int       `json:"determinism"`
 			Events    int       `json:"events"`
 			Refused   []refusal `json:"refused"`
-		}{r.Artifacts, r.Datasets, r.Gates, r.Events, nil}
+		}{r.Artifacts, r.Datasets, r.Gates, r.Determinism, r.Events, nil}
 		for _, x := range r.Refused {
 			out.Refused = append(out.Refused, refusal{x.Subject, x.Seq, x.Err.Error()})
 		}
@@ -105,8 +106,12 @@ func showSync(w io.Writer, s *spool.Spool, r upload.Report, ended, asJSON bool) 
 	for _, x := range r.Refused {
 		fmt.Fprintf(w, "refused: %s\n", x)
 	}
-	if ended || r.Artifacts+r.Datasets+r.Gates+r.Events > 0 {
-		fmt.Fprintf(w, "%s: sent %d artifacts, %d datasets, %d gates, %d events\n", s.Dir(), r.Artifacts, r.Datasets, r.Gates, r.Events)
+	if ended || r.Artifacts+r.Datasets+r.Gates+r.Determinism+r.Events > 0 {
+		reports := ""
+		if r.Determinism > 0 { // few spools have one
+			reports = fmt.Sprintf("%d determinism reports, ", r.Determinism)
+		}
+		fmt.Fprintf(w, "%s: sent %d artifacts, %d datasets, %d gates, %s%d events\n", s.Dir(), r.Artifacts, r.Datasets, r.Gates, reports, r.Events)
 	}
 	return nil
 }
