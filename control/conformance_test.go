@@ -511,7 +511,7 @@ func TestHIP1334Item16(t *testing.T) {
 			t.Errorf("%s %s: foreign %d %s\nunknown %d %s", tt.method, tt.path, foreign, a, none, b)
 		}
 	}
-	for _, path := range []string{"datasets", "artifacts", "gates", "runs", "evaluations"} {
+	for _, path := range []string{"datasets", "artifacts", "gates", "determinism", "runs", "evaluations"} {
 		if status, _, body := stranger.raw("GET", "/v1/research/"+path, nil); status != 200 || string(body) != `{"data":[]}` {
 			t.Errorf("GET %s of another org: %d %s", path, status, body)
 		}

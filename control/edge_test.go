@@ -162,6 +162,8 @@ func TestAccess(t *testing.T) {
 		"POST /v1/research/gates":               people,
 		"GET /v1/research/gates":                people,
 		"GET /v1/research/gates/{hash}":         people,
+		"POST /v1/research/determinism":         people,
+		"GET /v1/research/determinism":          people,
 		"POST /v1/research/runs/{id}/events":    people,
 		"GET /v1/research/runs/{id}/events":     people,
 		"GET /v1/research/runs/{id}":            people,

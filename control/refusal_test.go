@@ -81,7 +81,7 @@ func TestRefusedQueries(t *testing.T) {
 	for _, query := range []string{
 		"datasets?purpose=trian", "datasets?limit=0", "datasets?limit=1001", "datasets?limit=x", "datasets?org=globex", "datasets?after=none",
 		"datasets/d/items?limit=1001", "artifacts?kind=nothing", "artifacts?since=yesterday", "runs?status=done", "runs?since=1", "runs?until=2026-02-30T00:00:00Z",
-		"gates?after=x",
+		"gates?after=x", "determinism?environment=x", "determinism?after=x", "determinism?config=x",
 	} {
 		status, _, body := c.raw("GET", "/v1/research/"+query, nil)
 		if status != 400 || !strings.Contains(string(body), `"code":"invalid"`) {
