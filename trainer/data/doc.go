@@ -12,7 +12,8 @@
 // [Stage] seals suites into a build: a folder <stage>-<16 hex of the manifest's
 // hash> with manifest.json, barrier.json and one <dataset id>.ndjson for each
 // sealed dataset, items canonical and sorted by id (HIP-1334 §4.2). [OpenBuild]
-// verifies every byte of it. [NewPlan] orders the rows of a build into steps.
+// verifies every byte of it. [NewPlan] orders the rows of a build into steps;
+// a [Cycle] walks over kept rows beside them.
 //
 // # What is kept apart
 //
@@ -24,6 +25,11 @@
 // read for training only when its own purpose and its dataset's admit it: [OpenBuild]
 // refuses a build that holds another with an error that is [ErrPurpose] and
 // names file, line and item, before it looks at anything else.
+//
+// Of a suite that a run protects, a take keeps rows ([Take].Keep): train rows that
+// do not train, sealed as a set of split "keep", on which the run holds its
+// answers. They are attached and verified as training rows and [Build.Keep] lists
+// them; [Build.Train] leaves them out, and none has a state that trains.
 //
 // # Same file, same bytes
 //

@@ -442,7 +442,7 @@ func (t Take) judges() bool { return t.Rows != nil && *t.Rows == 0 }
 
 // chosen lists the suite's rows that are sealed as a part, by id.
 func (src *source) chosen(p part) []entry {
-	if src.take.judges() && !p.purpose.Evaluation() && (src.take.Keep == 0 || p.purpose == record.TeacherMining) {
+	if src.take.judges() && !p.purpose.Evaluation() && src.take.Keep == 0 {
 		return nil
 	}
 	var list []entry
