@@ -168,8 +168,13 @@ func TestPlanGroups(t *testing.T) {
 	for i := range sizes {
 		sizes[i].Group = i % 40 // 39 groups of 3 rows that stand 40 apart, and 3 rows alone
 	}
+	t.Run("by rows", func(t *testing.T) { checkGroups(t, sizes, 400) })
+	t.Run("by tokens", func(t *testing.T) { checkGroups(t, sizes, 150) })
+}
+
+func checkGroups(t *testing.T, sizes []Size, batchTokens int) {
 	cfg := PlanConfig{
-		Seed: 3, Epochs: 3, BatchTokens: 400, BatchRows: 20,
+		Seed: 3, Epochs: 3, BatchTokens: batchTokens, BatchRows: 20,
 		Budget: Budget{Context: 80, Options: 80, Head: 50, Rows: 4},
 	}
 	p, err := NewPlan(sizes, cfg)
