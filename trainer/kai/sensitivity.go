@@ -73,6 +73,8 @@ func layerName(params []*Param) string {
 // of: G = Σ dyᵀ·x [out,in] over all calls with its layer, the context's tokens
 // and the options' alike. layer is an index into [Model.Linears]; t rows of dy
 // [t,out] and x [t,in] stand on the model's device and hold until tap returns.
+// The context and the options are one pack, whatever the budget: where there are
+// many, see [Input.Hardest].
 //
 // It is the logit and not the loss, whose gradient vanishes where the model is
 // right and certain. The two linears of retrieval have no part in a logit and are
@@ -95,21 +97,44 @@ func (m *Model) Sensitivity(texts *Texts, in Input, tap func(layer int, dy, x ke
 		}
 	}
 
-	in.Teacher = nil
-	inputs := []Input{in}
-	s := &step{m: m}
-	s.encode(texts, slices.Clone(in.Options))
-	r := s.forward(inputs)
-	n := len(r.logits)
-	dlogits := make([]float32, n)
-	for j, o := range r.entered[0] {
-		dlogits[j] = float32(-1 / float64(n))
+	a, dev, d, h, n := &m.arena, m.dev, m.encoder.d, m.head, len(in.Options)
+	a.release(mark{})
+	p := newPack(append([][]int32{in.Context}, texts.rows(in.Options)...))
+	m.encoder.forward(a, p, true)
+	states := p.out.Slice(0, len(in.Context)*d)
+	means, firsts := a.take((1+n)*d), a.take((1+n)*d)
+	dev.SegmentMean(means, p.out, p.seg, d)
+	dev.Gather(firsts, p.out, p.firsts(), d, false)
+	context, options := means.Slice(0, d), means.Slice(d, (1+n)*d)
+
+	query, keys, products := a.take(h.r), a.take(n*h.r), a.take(n)
+	h.query.forward(dev, query, firsts.Slice(0, d), 1)
+	h.key.forward(dev, keys, firsts.Slice(d, (1+n)*d), n)
+	dev.Linear(products, query, keys, kernels.Mem{}, 1, h.r, n)
+	ranking := make([]float64, n) // in their order only
+	for i, v := range a.read(products) {
+		ranking[i] = float64(v)
+	}
+	entered := enter(ranking, m.Config.TopK, in.Target)
+	row := make(map[int]int32) // of the option vectors
+	for i, text := range in.Options {
+		row[text] = int32(i)
+	}
+	seq := newSequence([]Input{in}, p, [][]int{entered}, func(text int) int32 { return row[text] })
+	h.forward(a, seq, states, context, options, true)
+
+	dlogits := make([]float32, len(entered))
+	for i, o := range entered {
+		share := 1 / float64(len(entered))
+		dlogits[i] = float32(-share)
 		if o == gold(in.Target) {
-			dlogits[j] = float32(1 - 1/float64(n))
+			dlogits[i] = float32(1 - share)
 		}
 	}
-	s.back(r, dlogits, make([]float32, len(s.texts)))
-	s.backTexts()
+	dx, dmeans := a.zeros(p.out.Len), a.zeros((1+n)*d)
+	h.backward(a, seq, a.write(dlogits), dx.Slice(0, states.Len), dmeans.Slice(0, d), dmeans.Slice(d, (1+n)*d), context, options)
+	dev.SegmentMeanBack(dx, dmeans, p.seg, d)
+	m.encoder.backward(a, p, dx)
 }
 
 // Hardest keeps of in's options the gold one of its target and the n-1 rivals

@@ -67,7 +67,7 @@ type step struct {
 }
 
 func (m *Model) begin(texts *Texts, micro [][]Input, o Objective) *step {
-	s := &step{m: m, objective: o, pairs: o.count(micro)}
+	s := &step{m: m, objective: o, pairs: o.count(micro), at: make(map[int]int32)}
 	if len(o.Terms) > 0 {
 		s.loss.Terms = make([]float64, len(o.Terms))
 	}
@@ -97,22 +97,15 @@ func (m *Model) begin(texts *Texts, micro [][]Input, o Objective) *step {
 	if s.loss.Questions == 0 || targets > 0 && !(s.loss.Weight > 0) || teachers > 0 && !(s.taught > 0) {
 		panic("kai: Step without a question of positive weight")
 	}
-	m.SHA256, m.version = "", m.version+1 // the caller is about to change the weights
-	m.params.begin(m.dev)
-	s.encode(texts, list)
-	return s
-}
-
-// encode computes the vectors of the distinct texts among list, which it sorts.
-// Everything that was taken from the arena is gone.
-func (s *step) encode(texts *Texts, list []int) {
-	s.texts, s.at = texts.sorted(list), make(map[int]int32)
+	s.texts = texts.sorted(list)
 	for i, text := range s.texts {
 		s.at[text] = int32(i)
 	}
-	m := s.m
+
 	a, dev, d, r, n := &m.arena, m.dev, m.encoder.d, m.head.r, len(s.texts)
 	a.release(mark{})
+	m.SHA256, m.version = "", m.version+1 // the caller is about to change the weights
+	m.params.begin(dev)
 	s.means, s.firsts, s.keys = a.take(n*d), a.take(n*d), a.take(n*r)
 	s.dmeans, s.dkeys = a.zeros(n*d), &kernels.Grad{Sum: a.zeros(n * r), Open: a.zeros(n * r)}
 	from := 0
@@ -133,6 +126,7 @@ func (s *step) encode(texts *Texts, list []int) {
 		}
 	}
 	m.head.key.forward(dev, s.keys, s.firsts, n)
+	return s
 }
 
 // add is one micro-batch, forward and back.
@@ -285,8 +279,9 @@ func (s *step) back(r *reading, logits, scores []float32) {
 	m.encoder.backward(a, r.p, dstates)
 }
 
-// backTexts sends the gradients of the option vectors back through the texts.
-func (s *step) backTexts() {
+// end sends the gradients of the option vectors back through the texts and
+// closes every gradient.
+func (s *step) end() Loss {
 	m := s.m
 	a, dev, d, n := &m.arena, m.dev, m.encoder.d, len(s.texts)
 	dev.Close(s.dkeys)
@@ -310,12 +305,7 @@ func (s *step) backTexts() {
 		a.release(start)
 		from = to
 	}
-}
-
-// end goes back through the texts and closes every gradient.
-func (s *step) end() Loss {
-	s.backTexts()
-	s.m.params.end(s.m.dev)
+	m.params.end(dev)
 
 	l, o := s.loss, s.objective
 	if l.Weight > 0 {
