@@ -92,9 +92,7 @@ func (m *Model) Sensitivity(texts *Texts, in Input, tap func(layer int, dy, x ke
 	}()
 	_, weights := m.linears()
 	for i, w := range weights {
-		if w != m.head.query.w && w != m.head.key.w {
-			w.tap = func(dy, x kernels.Mem, t int) { tap(i, dy, x, t) }
-		}
+		w.tap = func(dy, x kernels.Mem, t int) { tap(i, dy, x, t) }
 	}
 
 	a, dev, d, h, n := &m.arena, m.dev, m.encoder.d, m.head, len(in.Options)

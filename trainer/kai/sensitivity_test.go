@@ -167,7 +167,15 @@ func TestSensitivityIsStepsGradient(t *testing.T) {
 		g := readGolden(t, family)
 		texts, inputs := g.rows(2)
 		m := g.model(t, 1)
+		var each []Input // with every option as the gold one, what retrieval leaves out too
 		for _, in := range inputs {
+			for o := range in.Options {
+				in.Target = make([]float64, len(in.Options))
+				in.Target[o] = 1
+				each = append(each, in)
+			}
+		}
+		for _, in := range each {
 			all := sensitivity(m, texts, in)
 			s := m.begin(texts, [][]Input{{in}}, Objective{})
 			r := s.forward([]Input{in})
