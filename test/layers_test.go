@@ -43,8 +43,10 @@ trainer/safetensors: spool/durable
 trainer/tokenizer:
 trainer/data: spool/record trainer/decision spool/durable
 trainer/kai: kernels trainer/safetensors trainer/tokenizer trainer/decision
+trainer/project: kernels
+trainer/adapter: trainer/kai trainer/project trainer/safetensors spool/durable
 trainer/eval: trainer/kai trainer/data spool/gate
-trainer: trainer/eval spool/event spool/record spool/durable
+trainer: trainer/eval trainer/adapter spool/event spool/record spool/durable
 
 policy: spool/canon
 launcher/ipc: activity

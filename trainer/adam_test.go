@@ -26,7 +26,7 @@ func TestOptimizerStep(t *testing.T) {
 	grads := [][]float32{{.3, -.4, 0}, {1.2, -.01}}
 	a := param(dev, "encoder.a", "encoder", true, weights[0], grads[0])
 	b := param(dev, "head.b", "head", false, weights[1], grads[1])
-	o := newOptimizer(dev, []*kai.Param{b, a}, .01, 1)
+	o := newOptimizer(dev, []*kai.Param{b, a}, nil, .01, 1)
 	if o.masters[0].Name != "encoder.a" {
 		t.Errorf("masters begin with %s, want the order of names", o.masters[0].Name)
 	}
@@ -69,7 +69,7 @@ func TestOptimizerLeavesBase(t *testing.T) {
 	dev := cpu.New(1)
 	w := []float32{1, -2, 3e-8}
 	p := param(dev, "encoder.a", "encoder", true, w, make([]float32, 3))
-	o := newOptimizer(dev, []*kai.Param{p}, .5, 1)
+	o := newOptimizer(dev, []*kai.Param{p}, nil, .5, 1)
 	for step := 1; step <= 5; step++ {
 		if o.step(step, o.norm(), rates{.1, .1}) {
 			t.Error("a zero gradient was clipped")
@@ -85,7 +85,7 @@ func TestOptimizerFrozen(t *testing.T) {
 	dev := cpu.New(1)
 	p := param(dev, "encoder.a", "encoder", true, []float32{1}, []float32{1})
 	frozen := &kai.Param{Name: "encoder.b", Shape: []int{1}, W: dev.Alloc(1)}
-	if o := newOptimizer(dev, []*kai.Param{p, frozen}, 0, 0); len(o.masters) != 1 {
+	if o := newOptimizer(dev, []*kai.Param{p, frozen}, nil, 0, 0); len(o.masters) != 1 {
 		t.Errorf("%d masters, want 1", len(o.masters))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -41,6 +42,11 @@ type Config struct {
 	Dir      string     // the run's folder: state/, checkpoint/ and capability/ go there
 	Resume   bool       // go on with the run in Dir, instead of refusing one
 	Baseline *Evaluated // the base's own evaluations; needed where the stage has a gate
+	Cache    string     // a folder that keeps protected subspaces from run to run; "": none
+
+	// GradientOnly projects the gradient and not the update, which leaks: for
+	// test/bench/protection to show how much. Nothing that a person types sets it.
+	GradientOnly bool
 
 	By   string   // who runs it
 	Job  string   // the job it is for; "" for none
@@ -69,6 +75,7 @@ type Progress struct {
 	Rate        float64       // tokens a second since this process began
 	Left        time.Duration // estimated; 0 while unknown
 	SelectNLL   float64       // the last look at the select rows; 0: none yet
+	Share       float64       // of the gradient's square, what projection removed: the mean so far
 
 	Done, Rows int // rows evaluated, prepared or read, of how many; first none
 	Cut        int // training rows whose state does not fit
@@ -80,7 +87,8 @@ type Phase string
 // The parts of a run, in order.
 const (
 	Preparing   Phase = "prepare"
-	Reading     Phase = "read" // a readout's rows, with the base
+	Protecting  Phase = "protect" // the base's answers and directions on what is protected
+	Reading     Phase = "read"    // a readout's rows, with the base
 	Training    Phase = "train"
 	Calibrating Phase = "calibrate"
 	Evaluating  Phase = "evaluate"
@@ -100,6 +108,7 @@ type Result struct {
 	Cut   eval.Cut // training rows whose state did not fit
 	Ended string   // of a readout: after how many epochs it ended, and why; "" in full
 
+	Protection  *Protection // nil of a readout
 	Calibration eval.Calibration
 	Evaluations []SuiteResult
 	Gate        *gate.Gate
@@ -118,12 +127,14 @@ type fit struct {
 	weights string // of the base's model.safetensors
 
 	set     trainSet
+	kept    *keeper // nil where nothing is protected
 	learner learner
 	opt     *optimizer
 	state   state
 	watch   watch
 	began   time.Time // of this process
 	beganAt uint64    // tokens then
+	whole   uint64    // tokens of the whole plan; 0: not added up yet
 	last    Progress
 	res     Result
 }
@@ -136,6 +147,8 @@ type learner interface {
 	// after is told that a step, applied, ended; done means that training ends
 	// here, before the plan's last step.
 	after(ctx context.Context, step int) (done bool, err error)
+	// updated is told that a step's update was applied.
+	updated(step int) error
 	// extra are the tensors of the state beyond the optimizer's.
 	extra() []tensor
 	// finish leaves the model as it is shipped, calibrated on the select rows.
@@ -206,7 +219,11 @@ func newFit(ctx context.Context, c Config) (*fit, error) {
 		}
 	}
 	var err error
-	if f.set, err = f.read(ctx); err != nil {
+	enc := f.Model.Encoder()
+	if f.set, err = f.read(ctx, enc); err != nil {
+		return nil, err
+	}
+	if f.kept, err = f.guard(ctx, enc); err != nil {
 		return nil, err
 	}
 	if c.Stage.Mode() == Readout {
@@ -234,7 +251,7 @@ func (f *fit) begin() error {
 	if err != nil {
 		return err
 	}
-	plan, err := f.set.plan.JSON(f.set.ids)
+	plan, err := f.planJSON()
 	if err != nil {
 		return err
 	}
@@ -265,7 +282,7 @@ func (f *fit) begin() error {
 	}
 	if !started {
 		if _, err := f.rec.Append(event.TrainStarted{
-			PlanSHA256: f.plan, Batches: uint64(f.set.plan.Steps()), Tokens: f.set.total,
+			PlanSHA256: f.plan, Batches: uint64(f.set.plan.Steps()), Tokens: f.total(),
 		}); err != nil {
 			return err
 		}
@@ -276,6 +293,10 @@ func (f *fit) begin() error {
 // takeUp loads the newest state, if there is one.
 func (f *fit) takeUp() error {
 	f.state = state{Config: f.config, Plan: f.plan, Base: f.Base}
+	if f.kept != nil && f.kept.subspace != nil {
+		f.state.Subspace = f.kept.subspace.SHA256()
+		f.state.Removed = &removal{Layers: map[string]float64{}}
+	}
 	if f.Stage.Mode() == Readout {
 		f.state.Best = &best{}
 	}
@@ -299,7 +320,7 @@ func (f *fit) train(ctx context.Context) error {
 	if every == 0 {
 		every = time.Minute
 	}
-	done := f.state.Best.patient(f.Stage.Patience)
+	done := f.state.Best.patient(f.Stage.Patience) || f.state.Cuts > driftCuts
 	for step := f.state.Step + 1; step <= f.set.plan.Steps() && !done; step++ {
 		if err := f.step(step); err != nil {
 			return err
@@ -336,12 +357,12 @@ func (f *fit) step(n int) error {
 	if err := finite(n, "grad_norm", norm); err != nil {
 		return err
 	}
-	batch, err := f.set.plan.BatchIDsHash(n, f.set.ids)
+	batch, err := f.batchIDsHash(n)
 	if err != nil {
 		return err
 	}
 	s := event.StepRecorded{
-		Step: uint64(n), Tokens: f.state.Tokens + f.set.tokens(n),
+		Step: uint64(n), Tokens: f.state.Tokens + f.tokens(n),
 		Loss: loss, GradNorm: norm, LR: lr.recorded(), BatchIDsHash: batch,
 	}
 	recorded, err := f.rec.Check(s)
@@ -356,6 +377,9 @@ func (f *fit) step(n int) error {
 	clipped := f.opt.step(n, norm, lr)
 	f.state.Step, f.state.Tokens = n, s.Tokens
 	f.watch.step(cross, clipped)
+	if err := f.learner.updated(n); err != nil {
+		return err
+	}
 	f.tell(n, s)
 	return nil
 }
@@ -366,7 +390,7 @@ func (f *fit) rates(step int) rates {
 	if f.Stage.Mode() == Readout {
 		return rates{head: float32(f.Stage.LRHead)}
 	}
-	r := Span(f.set.plan.Steps(), f.Stage.Warmup, f.Stage.Cool).Rate(step - 1)
+	r := Span(f.set.plan.Steps(), f.Stage.Warmup, f.Stage.Cool).Rate(step-1) * math.Ldexp(1, -f.state.Cuts)
 	return rates{float32(f.Stage.LREncoder * r), float32(f.Stage.LRHead * r)}
 }
 
@@ -395,8 +419,8 @@ func (f *fit) tell(n int, s event.StepRecorded) {
 	p.Loss, p.GradNorm, p.LR, p.Tokens, p.Cut = s.Loss, s.GradNorm, s.LR, s.Tokens, f.set.cut.Rows
 	if took := time.Since(f.began); took > 0 && s.Tokens > f.beganAt {
 		p.Rate = float64(s.Tokens-f.beganAt) / took.Seconds()
-		if f.Stage.Mode() == Full { // a readout's patience cannot be foretold
-			p.Left = time.Duration(float64(f.set.total-s.Tokens) / p.Rate * float64(time.Second))
+		if f.Stage.Mode() != Readout { // a readout's patience cannot be foretold
+			p.Left = time.Duration(float64(f.total()-s.Tokens) / p.Rate * float64(time.Second))
 		}
 	}
 	f.report(*p)

@@ -180,6 +180,14 @@ func (w *world) again(t *testing.T, m *memory, c Config) Config {
 // modes are the adaptations, each with a stage of few steps.
 var modes = map[string]func(stage map[string]any){
 	Full: func(stage map[string]any) { stage["max_steps"] = 4 },
+	"protected": func(stage map[string]any) {
+		protected(stage)
+		stage["max_steps"] = 4
+	},
+	LoRA: func(stage map[string]any) {
+		adapted(stage)
+		stage["max_steps"] = 4
+	},
 	Readout: func(stage map[string]any) {
 		stage["adaptation"] = map[string]any{"mode": "readout"}
 		stage["takes"] = stage["takes"].([]any)[:1]

@@ -2,36 +2,59 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
+	"github.com/hanzoai/link/trainer/adapter"
 	"github.com/hanzoai/link/trainer/decision"
 	"github.com/hanzoai/link/trainer/eval"
 	"github.com/hanzoai/link/trainer/kai"
+	"github.com/hanzoai/link/trainer/project"
 )
 
-// full trains every parameter that the stage does not freeze.
+// full trains the model's own parameters: every one that the stage does not
+// freeze, or as the products of an adapter's factors.
 type full struct {
 	*fit
-	selects []decision.Row // rows held out for looking and for temperatures
+	objective kai.Objective
+	selects   []decision.Row // rows held out for looking and for temperatures
+	starts    []int          // target rows read before each step, counted from 1
 }
 
 func newFull(f *fit) (*full, error) {
 	if list := f.Model.Readouts(); len(list) > 0 {
 		return nil, fmt.Errorf("trainer: the base has a readout, %s, which holds for its weights as they are: start from the base without readouts/, or use adaptation readout", list[0].Name)
 	}
-	frozen := f.Model.Frozen
-	if prefixes := f.Stage.Frozen; prefixes != nil {
-		frozen = func(name string) bool {
-			return slices.ContainsFunc(*prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	l := &full{fit: f}
+	for _, t := range f.Stage.Objective.Terms {
+		l.objective.Terms = append(l.objective.Terms, kai.Term(t))
+	}
+	if d := f.Stage.Protect.Distillation; d != nil {
+		l.objective.Distillation = d.Weight
+	}
+	off, err := f.projectors(f.kept)
+	if err != nil {
+		return nil, err
+	}
+	if f.Stage.Mode() == LoRA {
+		err = l.adapt(off)
+	} else {
+		f.Model.Train(l.frozen(off != nil))
+		f.opt = newOptimizer(f.Device, f.Model.Params(), nil, f.Stage.WeightDecay, f.Stage.Clip)
+		if off != nil {
+			f.opt.protect(off, f.Stage.Protect.Projection.Strength, f.GradientOnly)
 		}
 	}
-	f.Model.Train(frozen)
-	f.opt = newOptimizer(f.Device, f.Model.Params(), f.Stage.WeightDecay, f.Stage.Clip)
-	l := &full{fit: f}
+	if err != nil {
+		return nil, err
+	}
+	if len(f.opt.masters) == 0 {
+		return nil, errors.New("trainer: frozen: nothing is left to train")
+	}
 	for _, s := range f.Build.Role(record.RoleSelect) {
 		rows, err := s.Rows()
 		if err != nil {
@@ -39,7 +62,50 @@ func newFull(f *fit) (*full, error) {
 		}
 		l.selects = append(l.selects, rows...)
 	}
+	l.starts = make([]int, f.set.plan.Steps()+2)
+	for step := 1; step <= f.set.plan.Steps(); step++ {
+		l.starts[step+1] = l.starts[step] + len(f.set.plan.Rows(step))
+	}
 	return l, nil
+}
+
+// frozen is what is not trained. Beside a subspace only linear layers are.
+func (l *full) frozen(linear bool) func(string) bool {
+	frozen := l.Model.Frozen
+	if prefixes := l.Stage.Frozen; prefixes != nil {
+		frozen = func(name string) bool {
+			return slices.ContainsFunc(*prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+		}
+	}
+	if !linear {
+		return frozen
+	}
+	return func(name string) bool { return frozen(name) || !l.kept.linear(name) }
+}
+
+// adapt puts an adapter on every target. Its input side is projected, so that at
+// λ = 1 no optimizer can write anything into the subspace.
+func (l *full) adapt(off map[string]*project.Projector) error {
+	a, f := l.Stage.Adaptation, l.fit
+	targets, err := adapter.Targets(f.Model.Linears(), a.Targets)
+	if err != nil {
+		return fmt.Errorf("trainer: adaptation.targets: %w", err)
+	}
+	c := adapter.Config{Rank: a.Rank, Alpha: a.Alpha, Targets: a.Targets}
+	for _, p := range targets {
+		if err := c.Check(p.Shape[1], p.Shape[0], p.Name); err != nil {
+			return fmt.Errorf("trainer: adaptation.%w", err)
+		}
+	}
+	f.Model.Train(func(name string) bool {
+		return !slices.ContainsFunc(targets, func(p *kai.Param) bool { return p.Name == name })
+	})
+	var list []*adapter.LoRA
+	for _, p := range targets {
+		list = append(list, adapter.New(f.Device, p, c, off[p.Name], f.Stage.Seed))
+	}
+	f.opt = newOptimizer(f.Device, nil, list, f.Stage.WeightDecay, f.Stage.Clip)
+	return nil
 }
 
 func (l *full) gradient(step int) (loss, cross float64) {
@@ -51,13 +117,49 @@ func (l *full) gradient(step int) (loss, cross float64) {
 		}
 		micro = append(micro, batch)
 	}
-	s := l.Model.Step(l.set.texts, micro)
+	if l.objective.Distillation > 0 {
+		var inputs []kai.Input
+		for _, r := range l.beside(step) {
+			inputs = append(inputs, l.kept.inputs[r]...)
+		}
+		micro = append(micro, l.cut(inputs)...)
+	}
+	s := l.Model.Step(l.set.texts, micro, l.objective)
+	for _, a := range l.opt.adapters {
+		a.Backward()
+	}
 	return s.Total, s.CrossEntropy
 }
 
-// after looks at the select rows where the stage says so. It is for a person to
-// see and changes nothing.
+// cut divides preservation rows into micro-batches within the model's budget.
+func (l *full) cut(inputs []kai.Input) (micro [][]kai.Input) {
+	b, from, context, head := l.Model.Budget, 0, 0, 0
+	for i, in := range inputs {
+		c := len(in.Context)
+		h := c + min(l.Model.Config.TopK, len(in.Options))
+		if i > from && (context+c > b.Context || head+h > b.Head || i-from == b.Rows) {
+			micro = append(micro, inputs[from:i:i])
+			from, context, head = i, 0, 0
+		}
+		context, head = context+c, head+h
+	}
+	return append(micro, inputs[from:])
+}
+
+// beside are the preservation rows of a step: as many as it has target rows.
+func (l *full) beside(step int) []int {
+	if l.objective.Distillation == 0 {
+		return nil
+	}
+	return l.kept.batch(l.starts[step], l.starts[step+1]-l.starts[step])
+}
+
+// after looks at the select rows where the stage says so, which is for a person to
+// see and changes nothing, and at the drift.
 func (l *full) after(ctx context.Context, step int) (done bool, err error) {
+	if done = l.drift(step); done {
+		return true, nil
+	}
 	every := l.Stage.EvalEvery
 	if every == 0 || step%every != 0 || len(l.selects) == 0 {
 		return false, nil
@@ -75,11 +177,35 @@ func (l *full) after(ctx context.Context, step int) (done bool, err error) {
 	return false, nil
 }
 
+// updated notes what projection took out of a step. Metrics stand beside the log,
+// once a step.
+func (l *full) updated(step int) error {
+	if l.kept == nil || l.kept.subspace == nil {
+		return nil
+	}
+	shares := l.state.Removed.step(l.opt, l.kept)
+	l.last.Share = l.state.Removed.mean()
+	if len(shares) == 0 { // an adapter's factors are not projected: what they write is
+		return nil
+	}
+	return l.rec.Metric(struct {
+		Step  int                `json:"step"`
+		Share map[string]float64 `json:"share"`
+	}{step, shares})
+}
+
 func (l *full) extra() []tensor { return nil }
 
-// finish fits the temperatures on the select rows. A bucket that they do not
-// reach keeps what the base had.
+// finish projects the change once more, then fits the temperatures on the select
+// rows. A bucket that they do not reach keeps what the base had.
 func (l *full) finish(ctx context.Context) error {
+	l.seal()
+	l.res.Protection = l.protection()
+	l.driftWarning()
+	if p := l.Stage.Protect.Projection; p != nil && p.Strength < 1 && l.Stage.Protect.Budget == nil {
+		l.warn(Warning{Code: Leaky, Text: fmt.Sprintf(
+			"protect.projection.strength is %g: below 1 it slows the drift and bounds nothing, and there is no budget to judge it by", p.Strength)})
+	}
 	if len(l.selects) == 0 {
 		l.warn(noHeldOut)
 		return nil

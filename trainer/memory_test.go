@@ -26,6 +26,7 @@ type memory struct {
 	bytes     map[canon.SHA256][]byte
 	gates     map[canon.Hash]gate.Gate
 	datasets  map[string]record.Dataset
+	metrics   []string
 
 	// before and after are called around the append of an event; either may
 	// panic, as a process dies, or fail, as a disk does.
@@ -168,6 +169,12 @@ func (m *memory) steps() []event.StepRecorded {
 		list = append(list, s)
 	}
 	return list
+}
+
+func (m *memory) Metric(v any) error {
+	b, err := canon.Marshal(v)
+	m.metrics = append(m.metrics, string(b))
+	return err
 }
 
 var _ Recorder = (*memory)(nil)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/trainer/kai"
 )
 
 // ParseStage reads a stage file. It is closed: a field it does not know is
@@ -36,12 +37,18 @@ func parseStage(src []byte) (Stage, error) {
 	if err != nil {
 		return Stage{}, err
 	}
-	var asked struct{ Adaptation Adaptation }
+	var asked struct {
+		Adaptation Adaptation
+		Protect    struct{ Projection, Distillation json.RawMessage }
+	}
 	if err := decode(doc, &asked); err != nil {
 		return Stage{}, err
 	}
-	s := defaults(asked.Adaptation.Mode)
+	s := defaults((Stage{Adaptation: asked.Adaptation}).Mode())
 	if err := decode(doc, &s); err != nil {
+		return Stage{}, err
+	}
+	if err := s.checkProtect(asked.Protect.Projection != nil, asked.Protect.Distillation != nil); err != nil {
 		return Stage{}, err
 	}
 	s.fill()
@@ -63,10 +70,19 @@ func defaults(mode string) Stage {
 		LREncoder: 3e-5, LRHead: 2e-4, WeightDecay: 0.01,
 		Warmup: 0.03, Cool: 0.3, Clip: 1, Epochs: 3, Seed: 1,
 
+		Protect: Protect{
+			Projection:   &Projection{Strength: 1, Energy: 0.99, Cap: 0.25, Rows: 512},
+			Distillation: &Distillation{Weight: 1, Rows: 512},
+		},
+
 		BatchTokens: 8192,
 		Budget:      Budget{Ctx: 1024, Options: 1024, Head: 2048, Keys: 16384, Rows: 128},
 	}
-	if mode == Readout {
+	switch mode {
+	case LoRA:
+		s.LREncoder, s.LRHead, s.WeightDecay = 2e-4, 5e-4, 0
+		s.Adaptation = Adaptation{Mode: LoRA, Rank: 8, Alpha: 16}
+	case Readout:
 		s.LREncoder, s.LRHead, s.WeightDecay = 0, 1e-3, 0
 		s.Warmup, s.Cool, s.Epochs, s.Patience = 0, 0, 200, 5
 		s.BatchTokens, s.BatchRows = 0, 256
@@ -76,8 +92,18 @@ func defaults(mode string) Stage {
 
 // fill sets what follows from other fields.
 func (s *Stage) fill() {
-	if s.Adaptation.Mode == Auto {
-		s.Adaptation.Chose = "full: the one adaptation of every parameter that runs here"
+	if s.Adaptation.Mode == Auto && s.Adaptation.Chose == "" {
+		s.Adaptation.Chose = "full: every parameter, the most that can be taught"
+	}
+	// What is off is not there. A readout changes nothing of its base, and so needs
+	// no protection from itself.
+	p := &s.Protect
+	none := len(p.Suites)+len(p.Capabilities) == 0 || s.Mode() == Readout
+	if none || p.Projection != nil && p.Projection.Strength == 0 {
+		p.Projection = nil
+	}
+	if none || len(p.Suites) == 0 || p.Distillation != nil && p.Distillation.Weight == 0 {
+		p.Distillation = nil
 	}
 	if s.Output.Name == "" {
 		s.Output.Name = s.Stage
@@ -129,18 +155,11 @@ var refused = map[string]refusal{
 	"revision": {[]string{"null", `""`}, "name the base's folder in init.dir"},
 	"terms":    {[]string{"null", "[]"}, "write it as objective.terms"},
 	"gate":     {[]string{"null"}, notYet},
-	"from":     {[]string{"null"}, notYet},
 
 	"dataset.splits":           {[]string{"null"}, "write it as each take's split"},
-	"adaptation.rank":          {[]string{"null"}, notYet},
-	"adaptation.alpha":         {[]string{"null"}, notYet},
-	"adaptation.targets":       {[]string{"null"}, notYet},
 	"adaptation.basis":         {[]string{"null"}, notYet},
 	"adaptation.sources":       {[]string{"null", "[]"}, notYet},
 	"adaptation.residual_rank": {[]string{"null", "0"}, notYet},
-	"protect.projection":       {[]string{"null", `{"strength":0}`}, notYet},
-	"protect.distillation":     {[]string{"null", "false"}, notYet},
-	"protect.capabilities":     {[]string{"null", "[]"}, notYet},
 	"resources.machines":       {[]string{"null", "[]"}, notYet},
 	"resources.devices":        {[]string{"null", `["cpu"]`}, "a stage here runs on the cpu"},
 	"resources.max_seconds":    {[]string{"null", "0"}, notYet},
@@ -293,33 +312,22 @@ func (s *Stage) check() error {
 	if s.Dataset != nil && s.Dataset.URI != "stage:"+s.Stage {
 		return fmt.Errorf("dataset.uri: %q is not run here: name files in takes, or stage:%s", s.Dataset.URI, s.Stage)
 	}
-	switch mode := s.Adaptation.Mode; mode {
-	case Full, Readout, Auto:
-	case "lora", "qlora", "basis":
-		return fmt.Errorf("adaptation.mode: %s is not run here yet: full, readout and auto are", mode)
-	default:
-		return fmt.Errorf("adaptation.mode: %q is not an adaptation: full, readout and auto are", mode)
+	if err := s.checkAdaptation(); err != nil {
+		return err
 	}
-	if s.Adaptation.Mode != Auto && s.Adaptation.Chose != "" {
-		return fmt.Errorf("adaptation.chose: is written by auto, not asked for")
-	}
-	if s.Objective.Loss != "cross_entropy" {
-		return fmt.Errorf("objective.loss: %q is not an objective: cross_entropy is", s.Objective.Loss)
-	}
-	if len(s.Objective.Terms) > 0 {
-		switch kind := s.Objective.Terms[0].Kind; kind {
-		case "pairwise_margin", "hard_margin", "consistency":
-			return fmt.Errorf("objective.terms: %s is not run here yet", kind)
-		default:
-			return fmt.Errorf("objective.terms: %q is not a term: pairwise_margin, hard_margin and consistency are", kind)
-		}
+	if err := s.checkObjective(); err != nil {
+		return err
 	}
 	switch s.Output.Kind {
 	case Checkpoint, Capability:
-	case "lora", "basis", "merged":
-		return fmt.Errorf("output.kind: %s is not run here yet: checkpoint and capability are", s.Output.Kind)
+	case LoRA:
+		if s.Mode() != LoRA {
+			return fmt.Errorf("output.kind: lora is what adaptation.mode lora makes, this one is %s", s.Adaptation.Mode)
+		}
+	case "basis", "merged":
+		return fmt.Errorf("output.kind: %s is not run here yet: checkpoint, capability and lora are", s.Output.Kind)
 	default:
-		return fmt.Errorf("output.kind: %q is not an output: checkpoint and capability are", s.Output.Kind)
+		return fmt.Errorf("output.kind: %q is not an output: checkpoint, capability and lora are", s.Output.Kind)
 	}
 	if !stageName.MatchString(s.Output.Name) {
 		return fmt.Errorf("output.name: %q is not a name: lower-case letters, digits, '.', '_' and '-', at most 64", s.Output.Name)
@@ -328,6 +336,108 @@ func (s *Stage) check() error {
 		return err
 	}
 	return s.checkNumbers()
+}
+
+// checkAdaptation holds the adaptation to what runs here.
+func (s *Stage) checkAdaptation() error {
+	a := s.Adaptation
+	switch a.Mode {
+	case Full, Readout, LoRA, Auto:
+	case "qlora", "basis":
+		return fmt.Errorf("adaptation.mode: %s is not run here yet: full, readout, lora and auto are", a.Mode)
+	default:
+		return fmt.Errorf("adaptation.mode: %q is not an adaptation: full, readout, lora and auto are", a.Mode)
+	}
+	switch {
+	case a.Mode != Auto && a.Chose != "":
+		return errors.New("adaptation.chose: is written by auto, not asked for")
+	case a.Mode == Auto && !strings.HasPrefix(a.Chose, Full+":") && !strings.HasPrefix(a.Chose, LoRA+":"):
+		return fmt.Errorf("adaptation.chose: %q is none that auto writes: leave it out", a.Chose)
+	case s.Mode() != LoRA && (a.Rank != 0 || a.Alpha != 0 || len(a.Targets) > 0):
+		return fmt.Errorf("adaptation.rank: rank, alpha and targets are lora's, this one is %s", a.Mode)
+	case s.Mode() != LoRA:
+	case a.Rank < 1:
+		return fmt.Errorf("adaptation.rank: %d: want at least 1", a.Rank)
+	case !within(a.Alpha, 1e-6, 1e6):
+		return fmt.Errorf("adaptation.alpha: %v: want above 0; twice the rank is usual", a.Alpha)
+	}
+	return nil
+}
+
+// checkObjective holds the terms to their kinds and ranges.
+func (s *Stage) checkObjective() error {
+	if s.Objective.Loss != "cross_entropy" {
+		return fmt.Errorf("objective.loss: %q is not an objective: cross_entropy is", s.Objective.Loss)
+	}
+	if len(s.Objective.Terms) > 0 && s.Mode() == Readout {
+		return errors.New("objective.terms: a readout is trained by cross-entropy alone: use adaptation full or lora")
+	}
+	seen := map[string]bool{}
+	for i, t := range s.Objective.Terms {
+		at := fmt.Sprintf("objective.terms[%d]", i)
+		switch {
+		case t.Kind != kai.PairwiseMargin && t.Kind != kai.HardMargin && t.Kind != kai.Consistency:
+			return fmt.Errorf("%s.kind: %q is not a term: pairwise_margin, hard_margin and consistency are", at, t.Kind)
+		case seen[t.Kind]:
+			return fmt.Errorf("%s.kind: %s is there twice: add their weights", at, t.Kind)
+		case !within(t.Weight, 1e-9, 1e6):
+			return fmt.Errorf("%s.weight: %v: want above 0", at, t.Weight)
+		case t.Kind == kai.Consistency && t.Margin != 0:
+			return fmt.Errorf("%s.margin: consistency has none", at)
+		case t.Kind != kai.Consistency && !within(t.Margin, 1e-9, 1e6):
+			return fmt.Errorf("%s.margin: %v: want above 0, in logits", at, t.Margin)
+		}
+		seen[t.Kind] = true
+	}
+	return nil
+}
+
+// checkProtect holds what the stage says of protection to its ranges, before fill
+// takes away what is off. projection and distillation report what the file names.
+func (s *Stage) checkProtect(projection, distillation bool) error {
+	p := s.Protect
+	none := len(p.Suites)+len(p.Capabilities) == 0
+	if j := p.Projection; j != nil {
+		switch {
+		case !within(j.Strength, 0, 1):
+			return fmt.Errorf("protect.projection.strength: %v is outside [0, 1]: 1 takes the whole of the protected directions out of every update, 0 nothing", j.Strength)
+		case !within(j.Energy, 0.01, 1):
+			return fmt.Errorf("protect.projection.energy: %v is outside [0.01, 1]", j.Energy)
+		case !within(j.Cap, 0.001, 1):
+			return fmt.Errorf("protect.projection.cap: %v is outside [0.001, 1]", j.Cap)
+		case j.Rows < 2 || j.Rows > 1e6:
+			return fmt.Errorf("protect.projection.rows: %d: want at least 2", j.Rows)
+		case projection && none && j.Strength > 0:
+			return errors.New("protect.projection: there is nothing to protect: name suites or capabilities")
+		}
+	}
+	if d := p.Distillation; d != nil {
+		switch {
+		case !within(d.Weight, 0, 1e6):
+			return fmt.Errorf("protect.distillation.weight: %v is outside [0, 1e6]", d.Weight)
+		case d.Rows < 2 || d.Rows > 1e6:
+			return fmt.Errorf("protect.distillation.rows: %d: want at least 2", d.Rows)
+		case distillation && len(p.Suites) == 0 && d.Weight > 0:
+			return errors.New("protect.distillation: there is nothing to preserve: name suites")
+		}
+	}
+	if d := p.Drift; d != nil {
+		switch {
+		case !within(*d, 1e-9, 100):
+			return fmt.Errorf("protect.drift: %v: want above 0, in nats; .05 is a little, .5 a lot", *d)
+		case len(p.Suites) == 0:
+			return errors.New("protect.drift: there is nothing to look at: name suites")
+		}
+	}
+	for i, c := range p.Capabilities {
+		if !canon.SHA256(c).Valid() {
+			return fmt.Errorf("protect.capabilities[%d]: %q is not the address of a capability: 64 hex digits, as train fit --json prints it", i, c)
+		}
+		if slices.Contains(p.Capabilities[:i], c) {
+			return fmt.Errorf("protect.capabilities: %s is named twice", c)
+		}
+	}
+	return nil
 }
 
 // checkSuites holds takes, protect and evaluation to one another.

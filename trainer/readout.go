@@ -26,7 +26,7 @@ type readout struct {
 	head   *kai.Readout
 	rows   []kai.Example // by row of the train set
 	held   []kai.Example // the select rows
-	kept   []tensor      // the best epoch's changes, in the optimizer's order
+	best   []tensor      // the best epoch's changes, in the optimizer's order
 	bucket string
 }
 
@@ -60,9 +60,9 @@ func newReadout(ctx context.Context, f *fit) (*readout, error) {
 	if l.head, err = f.Model.NewReadout(f.Stage.Output.Name, question, f.Stage.Seed); err != nil {
 		return nil, err
 	}
-	f.opt = newOptimizer(f.Device, l.head.Params(), f.Stage.WeightDecay, f.Stage.Clip)
+	f.opt = newOptimizer(f.Device, l.head.Params(), nil, f.Stage.WeightDecay, f.Stage.Clip)
 	for _, m := range f.opt.masters {
-		l.kept = append(l.kept, tensor{"best/" + m.Name, m.Shape, f.Device.Alloc(m.d.Len)})
+		l.best = append(l.best, tensor{"best/" + m.Name, m.Shape, f.Device.Alloc(m.d.Len)})
 	}
 	return l, nil
 }
@@ -164,7 +164,7 @@ func (l *readout) after(_ context.Context, step int) (done bool, err error) {
 	}
 	b.Epoch, b.Since = plan.Epoch(step)+1, 0
 	for i, m := range l.opt.masters {
-		l.Device.Copy(l.kept[i].mem, m.d)
+		l.Device.Copy(l.best[i].mem, m.d)
 	}
 	return false, nil
 }
@@ -182,7 +182,9 @@ func (l *readout) answers() []eval.Held {
 	return held
 }
 
-func (l *readout) extra() []tensor { return l.kept }
+func (l *readout) updated(int) error { return nil }
+
+func (l *readout) extra() []tensor { return l.best }
 
 // ended says after how many epochs training ended, and why.
 func (l *readout) ended() string {
@@ -201,7 +203,7 @@ func (l *readout) ended() string {
 func (l *readout) finish(context.Context) error {
 	l.res.Ended = l.ended()
 	for i, m := range l.opt.masters {
-		l.Device.Copy(m.d, l.kept[i].mem)
+		l.Device.Copy(m.d, l.best[i].mem)
 	}
 	l.opt.restore()
 	if len(l.held) > 0 {

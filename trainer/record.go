@@ -28,6 +28,8 @@ type Log interface {
 	// Check reports whether a step that is repeated is recorded, and fails with
 	// event.ErrDiverged when what is recorded differs.
 	Check(event.StepRecorded) (recorded bool, err error)
+	// Metric notes v beside the events, for people and charts: nothing decides by it.
+	Metric(v any) error
 	// Run is the run as its events so far make it, to read.
 	Run() *event.Run
 }
@@ -142,14 +144,20 @@ func attachment(s *data.Set, role record.Role) event.DatasetAttached {
 // PutCheckpoint stores a checkpoint's folder as one object, so that runs can
 // name it as a parent, and returns its address. Equal checkpoints have one.
 func PutCheckpoint(s Store, dir, tool string) (canon.SHA256, error) {
+	return PutFolder(s, record.KindCheckpoint, dir, tool)
+}
+
+// PutFolder stores a folder that was made of parents as one object, and returns
+// its address. Equal folders have one.
+func PutFolder(s Store, kind record.Kind, dir, tool string, parents ...canon.SHA256) (canon.SHA256, error) {
 	p, err := pack(dir)
 	if err != nil {
 		return "", err
 	}
 	defer p.Close()
 	a, err := s.Put(record.Artifact{
-		Kind: record.KindCheckpoint, MediaType: record.MediaTar, SchemaVersion: 1, Purpose: record.Train,
-		Parents: []canon.SHA256{}, Producer: record.Producer{Tool: tool, Version: Version()},
+		Kind: kind, MediaType: record.MediaTar, SchemaVersion: 1, Purpose: record.Train,
+		Parents: append([]canon.SHA256{}, parents...), Producer: record.Producer{Tool: tool, Version: Version()},
 	}, p)
 	return a.SHA256, err
 }

@@ -2,11 +2,13 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 
+	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/data"
 	"github.com/hanzoai/link/trainer/decision"
@@ -23,7 +25,7 @@ type trainSet struct {
 	plan   *data.Plan
 
 	context []int           // context tokens, by row
-	total   uint64          // context tokens of the whole plan
+	total   uint64          // context tokens of the whole plan's target rows
 	states  map[string]bool // every state that trains
 	cut     eval.Cut        // rows whose state does not fit
 	lnK     float64         // mean logarithm of the number of options: the loss of knowing nothing
@@ -32,9 +34,9 @@ type trainSet struct {
 // read reads and encodes the training rows and plans their order. It refuses
 // data whose purpose does not admit training before anything else happens
 // (HIP-1334 §3.5); data.OpenBuild has held every row to its own.
-func (f *fit) read(ctx context.Context) (trainSet, error) {
+func (f *fit) read(ctx context.Context, enc *kai.Encoder) (trainSet, error) {
 	s, stage := trainSet{states: map[string]bool{}}, f.Stage
-	sets := f.Build.Role(record.RoleTrain)
+	sets := slices.DeleteFunc(f.Build.Role(record.RoleTrain), (*data.Set).Kept)
 	if len(sets) == 0 {
 		return s, fmt.Errorf("trainer: the build %s has nothing to train on: every take has rows 0 or an evaluation's purpose", f.Build.Dir)
 	}
@@ -50,8 +52,11 @@ func (f *fit) read(ctx context.Context) (trainSet, error) {
 	if err := f.limits(); err != nil {
 		return s, err
 	}
-	enc := f.Model.Encoder()
 	s.texts = enc.Texts
+	groups, err := f.groups(s.rows)
+	if err != nil {
+		return s, err
+	}
 	sizes, sharing := make([]data.Size, len(s.rows)), map[string]int{}
 	questions := 0
 	for i, row := range s.rows {
@@ -80,6 +85,12 @@ func (f *fit) read(ctx context.Context) (trainSet, error) {
 			s.cut.Add(row.ID)
 		}
 		sizes[i] = sizeOf(in, s.texts, f.Model.Config.TopK, sharing)
+		if sizes[i].Group = groups[row.Group]; sizes[i].Group != 0 {
+			in = slices.Clone(in)
+			for j := range in {
+				in[j].Group = sizes[i].Group
+			}
+		}
 		s.ids, s.inputs, s.context = append(s.ids, row.ID), append(s.inputs, in), append(s.context, sizes[i].Context)
 		s.states[row.State] = true
 	}
@@ -92,9 +103,30 @@ func (f *fit) read(ctx context.Context) (trainSet, error) {
 		return s, err
 	}
 	for step := 1; step <= s.plan.Steps(); step++ {
-		s.total += s.tokens(step)
+		s.total += s.targets(step)
 	}
 	return s, nil
+}
+
+// groups numbers the groups of more than one row, from 1, where a term of the
+// objective compares the rows of a group. Such a group is never divided.
+func (f *fit) groups(rows []decision.Row) (map[string]int, error) {
+	if !slices.ContainsFunc(f.Stage.Objective.Terms, func(t Term) bool { return t.Kind != kai.HardMargin }) {
+		return nil, nil
+	}
+	count, number := map[string]int{}, map[string]int{}
+	for i, r := range rows {
+		if i > 0 && r.ID == rows[i-1].ID && r.State == rows[i-1].State {
+			continue // a row that its take repeats
+		}
+		if count[r.Group]++; count[r.Group] == 2 {
+			number[r.Group] = len(number) + 1
+		}
+	}
+	if len(number) == 0 {
+		return nil, errors.New("trainer: objective.terms: pairwise_margin and consistency compare the rows of a group, and no two training rows share one: name the column of their group in the take (group)")
+	}
+	return number, nil
 }
 
 // limits sets what the stage says about the model's reading.
@@ -137,13 +169,84 @@ func sizeOf(in []kai.Input, texts *kai.Texts, topK int, sharing map[string]int) 
 	return size
 }
 
-// tokens are the context tokens of a step, counted from 1.
-func (s trainSet) tokens(step int) uint64 {
+// targets are the context tokens of a step's target rows, counted from 1.
+func (s trainSet) targets(step int) uint64 {
 	var n uint64
 	for _, r := range s.plan.Rows(step) {
 		n += uint64(s.context[r])
 	}
 	return n
+}
+
+// beside are the preservation rows of a step.
+func (f *fit) beside(step int) []int {
+	if l, ok := f.learner.(*full); ok {
+		return l.beside(step)
+	}
+	return nil
+}
+
+// tokens are the context tokens that a step reads, counted from 1.
+func (f *fit) tokens(step int) uint64 {
+	n := f.set.targets(step)
+	for _, r := range f.beside(step) {
+		n += uint64(f.kept.context[r])
+	}
+	return n
+}
+
+// total is the context tokens of the whole plan.
+func (f *fit) total() uint64 {
+	if f.whole == 0 {
+		for step := 1; step <= f.set.plan.Steps(); step++ {
+			f.whole += f.tokens(step)
+		}
+	}
+	return f.whole
+}
+
+// batchIDsHash is the _hash of the ids of the rows that a step reads, in order:
+// the target rows, then the preservation rows.
+func (f *fit) batchIDsHash(step int) (canon.Hash, error) {
+	beside := f.beside(step)
+	if beside == nil {
+		return f.set.plan.BatchIDsHash(step, f.set.ids)
+	}
+	var ids []string
+	for _, r := range f.set.plan.Rows(step) {
+		ids = append(ids, f.set.ids[r])
+	}
+	for _, r := range beside {
+		ids = append(ids, f.kept.ids[r])
+	}
+	return canon.Of(ids)
+}
+
+// planJSON is the plan artifact. The preservation rows of a step follow from
+// their ids in order, the seed and the steps' target rows.
+func (f *fit) planJSON() ([]byte, error) {
+	plan, err := f.set.plan.JSON(f.set.ids)
+	if err != nil || f.beside(1) == nil {
+		return plan, err
+	}
+	items, err := canon.Of(f.kept.ids)
+	if err != nil {
+		return nil, err
+	}
+	return canon.Marshal(struct {
+		Plan     canon.Raw `json:"plan"`
+		Preserve struct {
+			Order     string     `json:"order"`
+			Seed      uint64     `json:"seed"`
+			Rows      int        `json:"rows"`
+			ItemsHash canon.Hash `json:"items_hash"`
+		} `json:"preserve"`
+	}{Plan: canon.Raw(plan), Preserve: struct {
+		Order     string     `json:"order"`
+		Seed      uint64     `json:"seed"`
+		Rows      int        `json:"rows"`
+		ItemsHash canon.Hash `json:"items_hash"`
+	}{"cycle:feistel8-splitmix64", f.Stage.Seed ^ keepSeed, len(f.kept.ids), items}})
 }
 
 // asked are the distinct questions of the rows, by key; of one key's questions

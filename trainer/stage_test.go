@@ -27,7 +27,7 @@ func TestParseStage(t *testing.T) {
 		lrHead float64
 		decay  float64
 		epochs int
-	}{{"full", 2e-4, .01, 3}, {"auto", 2e-4, .01, 3}, {"readout", 1e-3, 0, 200}} {
+	}{{"full", 2e-4, .01, 3}, {"auto", 2e-4, .01, 3}, {"lora", 5e-4, 0, 3}, {"readout", 1e-3, 0, 200}} {
 		src := strings.Replace(triage, "{", `{"adaptation": {"mode": "`+tt.mode+`"},`, 1)
 		s, err := ParseStage([]byte(src))
 		if err != nil {
@@ -91,13 +91,32 @@ func TestStageRefuses(t *testing.T) {
 		{"twice", `"stage": "triage"`, `"stage": "triage", "stage": "b"`, "stage"},
 		{"unpublished", `"stage"`, `"mixed": 0.1, "stage"`, "mixed: 0.1 is refused: its meaning is not published"},
 		{"unpublished inside", `"stage"`, `"retrieval": {"wide": 2, "whole": 0.2}, "stage"`, "not published"},
-		{"lora", `"stage"`, `"adaptation": {"mode": "lora"}, "stage"`, "adaptation.mode: lora is not run here yet"},
-		{"rank", `"stage"`, `"adaptation": {"mode": "full", "rank": 8}, "stage"`, "adaptation.rank"},
+		{"qlora", `"stage"`, `"adaptation": {"mode": "qlora"}, "stage"`, "adaptation.mode: qlora is not run here yet"},
+		{"basis", `"stage"`, `"adaptation": {"mode": "basis"}, "stage"`, "adaptation.mode: basis is not run here yet"},
+		{"rank of full", `"stage"`, `"adaptation": {"mode": "full", "rank": 8}, "stage"`, "adaptation.rank: rank, alpha and targets are lora's"},
+		{"rank 0", `"stage"`, `"adaptation": {"mode": "lora", "rank": 0}, "stage"`, "adaptation.rank: 0: want at least 1"},
+		{"rank below 0", `"stage"`, `"adaptation": {"mode": "lora", "rank": -4}, "stage"`, "adaptation.rank: -4"},
+		{"alpha 0", `"stage"`, `"adaptation": {"mode": "lora", "alpha": 0}, "stage"`, "adaptation.alpha: 0: want above 0"},
+		{"alpha true", `"stage"`, `"adaptation": {"mode": "lora", "alpha": true}, "stage"`, "alpha: want a number"},
+		{"chosen by a person", `"stage"`, `"adaptation": {"mode": "auto", "chose": "basis"}, "stage"`, "adaptation.chose"},
 		{"no such mode", `"stage"`, `"adaptation": {"mode": "ful"}, "stage"`, `"ful" is not an adaptation`},
-		{"projection", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"strength": 0.5}`, "protect.projection"},
-		{"projection by default", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {}`, "protect.projection"},
-		{"distillation", `"suites": ["typed"]`, `"suites": ["typed"], "distillation": true`, "protect.distillation"},
-		{"term", `"stage"`, `"objective": {"terms": [{"kind": "consistency", "weight": 0.5}]}, "stage"`, "consistency is not run here yet"},
+		{"strength over 1", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"strength": 1.5}`, "protect.projection.strength: 1.5 is outside [0, 1]"},
+		{"strength below 0", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"strength": -0.1}`, "protect.projection.strength: -0.1"},
+		{"strength no number", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"strength": "NaN"}`, "strength: want a number"},
+		{"energy", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"energy": 0}`, "protect.projection.energy"},
+		{"cap", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"cap": 2}`, "protect.projection.cap"},
+		{"one row", `"suites": ["typed"]`, `"suites": ["typed"], "projection": {"rows": 1}`, "protect.projection.rows: 1"},
+		{"nothing to protect", `"suites": ["typed"], "budget": {"accuracy": 0.02, "ece": 0.03}`, `"projection": {"strength": 1}`, "there is nothing to protect"},
+		{"nothing to preserve", `"suites": ["typed"], "budget": {"accuracy": 0.02, "ece": 0.03}`, `"distillation": true`, "there is nothing to preserve"},
+		{"weight", `"suites": ["typed"]`, `"suites": ["typed"], "distillation": {"weight": -1}`, "protect.distillation.weight"},
+		{"drift", `"suites": ["typed"]`, `"suites": ["typed"], "drift": 0`, "protect.drift"},
+		{"capability's name", `"suites": ["typed"]`, `"suites": ["typed"], "capabilities": ["triage"]`, "protect.capabilities[0]"},
+		{"suite twice", `"suites": ["typed"]`, `"suites": ["typed", "typed"]`, "protect.suites: typed is named twice"},
+		{"no such term", `"stage"`, `"objective": {"terms": [{"kind": "margin", "weight": 1}]}, "stage"`, "is not a term"},
+		{"term without weight", `"stage"`, `"objective": {"terms": [{"kind": "consistency"}]}, "stage"`, "objective.terms[0].weight"},
+		{"consistency's margin", `"stage"`, `"objective": {"terms": [{"kind": "consistency", "weight": 1, "margin": 1}]}, "stage"`, "consistency has none"},
+		{"margin without one", `"stage"`, `"objective": {"terms": [{"kind": "hard_margin", "weight": 1}]}, "stage"`, "objective.terms[0].margin"},
+		{"lora of full", `"stage"`, `"output": {"kind": "lora"}, "stage"`, "output.kind: lora is what adaptation.mode lora makes"},
 		{"type", `"stage"`, `"epochs": "3", "stage"`, "epochs: want a whole number"},
 		{"fraction", `"stage"`, `"epochs": 1.5, "stage"`, "epochs: want a whole number"},
 		{"range", `"stage"`, `"warmup": 1.5, "stage"`, "warmup: 1.5 is outside [0, 1]"},
@@ -129,6 +148,48 @@ func TestStageRefuses(t *testing.T) {
 	for _, ok := range []string{`"mixed": 0.05,`, `"retrieval": {"wide": 1.0, "whole": 0.2},`, `"lang": null,`} {
 		if _, err := ParseStage([]byte(strings.Replace(triage, "{", "{"+ok, 1))); err != nil {
 			t.Errorf("with %s: %v, want the published default accepted", ok, err)
+		}
+	}
+}
+
+// TestProtectDefaults: naming a suite is enough; what a file turns off is not there.
+func TestProtectDefaults(t *testing.T) {
+	on := Protect{
+		Projection:   &Projection{Strength: 1, Energy: .99, Cap: .25, Rows: 512},
+		Distillation: &Distillation{Weight: 1, Rows: 512},
+	}
+	for _, tt := range []struct {
+		name, say string
+		want      Protect
+	}{
+		{"left out", ``, on},
+		{"true", `, "distillation": true`, on},
+		{"off", `, "projection": {"strength": 0}, "distillation": false`, Protect{}},
+		{"null", `, "projection": null, "distillation": null`, Protect{}},
+		{"half", `, "projection": {"strength": 0.5}, "distillation": {"rows": 64}`, Protect{
+			Projection:   &Projection{Strength: .5, Energy: .99, Cap: .25, Rows: 512},
+			Distillation: &Distillation{Weight: 1, Rows: 64},
+		}},
+	} {
+		s, err := ParseStage([]byte(strings.Replace(triage, `"suites": ["typed"]`, `"suites": ["typed"]`+tt.say, 1)))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if d := cmp.Diff(tt.want, Protect{Projection: s.Protect.Projection, Distillation: s.Protect.Distillation}); d != "" {
+			t.Errorf("%s:\n%s", tt.name, d)
+		}
+	}
+	for _, src := range []string{
+		strings.Replace(triage, `"protect": {"suites": ["typed"], "budget": {"accuracy": 0.02, "ece": 0.03}},`, "", 1),
+		strings.Replace(triage, "{", `{"adaptation": {"mode": "readout"},`, 1),
+	} {
+		s, err := ParseStage([]byte(src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Protect.Projection != nil || s.Protect.Distillation != nil {
+			t.Errorf("a stage that needs no protection has %+v", s.Protect)
 		}
 	}
 }

@@ -30,7 +30,7 @@ import (
 
 // stateFormat is the newest state.json that this package reads and the one it
 // writes.
-const stateFormat = 1
+const stateFormat = 2
 
 // state is where a run stands after Step steps. The hashes are those a resumed
 // run must have too, or its steps would be other ones.
@@ -42,7 +42,12 @@ type state struct {
 	Plan    canon.SHA256 `json:"plan_sha256"`
 	Base    canon.SHA256 `json:"base_sha256"`
 	Tensors canon.SHA256 `json:"tensors_sha256"`
-	Best    *best        `json:"best"` // a readout's; null in full
+	// Subspace is the address of the protected subspace, "" for none.
+	Subspace string   `json:"subspace_sha256"`
+	Cuts     int      `json:"cuts"`    // how often the drift's bound halved the learning rate
+	Drift    float64  `json:"drift"`   // at the last look
+	Removed  *removal `json:"removed"` // null where nothing is projected
+	Best     *best    `json:"best"`    // a readout's; null in full
 }
 
 // best is a readout's early stopping: the best epoch on the select rows so far.
@@ -190,6 +195,9 @@ func loadState(dev kernels.Device, dir string, want state, values []tensor) (s s
 		if c.have != c.now {
 			return state{}, false, fmt.Errorf("the %s is another one: the state has %s, this run %s; start a new run", c.what, c.have, c.now)
 		}
+	}
+	if s.Subspace != want.Subspace {
+		return state{}, false, fmt.Errorf("%w: the state was trained off the subspace %s, and this run's is %s: start a new run", ErrProjection, s.Subspace, want.Subspace)
 	}
 	return s, true, readTensors(dev, filepath.Join(dir, "tensors.safetensors"), s.Tensors, values)
 }

@@ -22,7 +22,7 @@ import (
 func stateful(step int, v float32) (*optimizer, state) {
 	dev := cpu.New(1)
 	p := param(dev, "encoder.a", "encoder", true, []float32{1, 2}, []float32{0, 0})
-	o := newOptimizer(dev, []*kai.Param{p}, 0, 0)
+	o := newOptimizer(dev, []*kai.Param{p}, nil, 0, 0)
 	for _, x := range o.values() {
 		dev.Write(x.mem, []float32{v, -v})
 	}
@@ -163,6 +163,7 @@ func TestStateRefuses(t *testing.T) {
 	}{
 		{"another stage", func(_ string, s *state) { s.Config = canon.Sum(nil) }, "the stage is another one"},
 		{"another plan", func(_ string, s *state) { s.Plan = canon.Sum(nil) }, "the data or plan is another one"},
+		{"another subspace", func(_ string, s *state) { s.Subspace = "other" }, "projection_mismatch"},
 		{"another base", func(_ string, s *state) { s.Base = canon.Sum(nil) }, "the base is another one"},
 		{"a flipped bit", func(dir string, _ *state) {
 			name := filepath.Join(dir, "4", "tensors.safetensors")
@@ -174,8 +175,8 @@ func TestStateRefuses(t *testing.T) {
 		{"a later format", func(dir string, _ *state) {
 			name := filepath.Join(dir, "4", "state.json")
 			b, _ := os.ReadFile(name)
-			os.WriteFile(name, []byte(strings.Replace(string(b), `"format":1`, `"format":2`, 1)), 0o666)
-		}, "format 2"},
+			os.WriteFile(name, []byte(strings.Replace(string(b), `"format":2`, `"format":3`, 1)), 0o666)
+		}, "format 3"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := tempDir(t)

@@ -78,8 +78,8 @@ func (t Take) Check() error {
 	return nil
 }
 
-// Data is the take as a build is staged by it.
-func (t Take) Data() data.Take {
+// data is the take as a build is staged by it, nothing kept.
+func (t Take) data() data.Take {
 	return data.Take{
 		Suite: t.Suite, Rows: t.Rows, Times: t.Times,
 		BalanceClass: t.BalanceClass, BalanceLang: t.BalanceLang,

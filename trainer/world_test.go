@@ -85,7 +85,10 @@ func newWorld(t *testing.T, edit func(stage map[string]any)) *world {
 			map[string]any{"suite": "colors", "file": "colors.jsonl", "label": "label", "split": "split", "instructions": "which color"},
 			map[string]any{"suite": "animals", "file": "animals.jsonl", "label": "label", "split": "split", "instructions": "which animal"},
 		},
-		"protect":      map[string]any{"suites": []any{"animals"}, "budget": map[string]any{"accuracy": 1.0, "ece": 1.0}},
+		"protect": map[string]any{
+			"suites": []any{"animals"}, "budget": map[string]any{"accuracy": 1.0, "ece": 1.0},
+			"projection": map[string]any{"strength": 0}, "distillation": false,
+		},
 		"evaluation":   map[string]any{"suites": []any{"colors"}},
 		"batch_tokens": 100, "epochs": 2, "lr_encoder": 1e-3, "lr_head": 1e-3,
 	}
@@ -99,17 +102,15 @@ func newWorld(t *testing.T, edit func(stage map[string]any)) *world {
 	if w.stage, err = ParseStage(src); err != nil {
 		t.Fatal(err)
 	}
-	var takes []data.Take
 	for _, take := range w.stage.Takes {
 		report, err := data.Import(take.Import(w.dir, filepath.Join(w.dir, "suites")))
 		if err != nil {
 			t.Fatalf("%v (refused %v)", err, report.Refused)
 		}
-		takes = append(takes, take.Data())
 	}
 	staged, err := data.Stage(data.StageConfig{
 		Suites: filepath.Join(w.dir, "suites"), Builds: filepath.Join(w.dir, "builds"),
-		Stage: w.stage.Stage, Takes: takes, Seed: w.stage.Seed,
+		Stage: w.stage.Stage, Takes: w.stage.Data(), Seed: w.stage.Seed,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +130,21 @@ func newWorld(t *testing.T, edit func(stage map[string]any)) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// protected is the world with everything on that protects: animals only judge, and
+// their training rows are kept for it.
+func protected(stage map[string]any) {
+	stage["takes"].([]any)[1].(map[string]any)["rows"] = 0
+	stage["protect"] = map[string]any{
+		"suites": []any{"animals"}, "budget": map[string]any{"accuracy": 1.0, "ece": 1.0}, "drift": 10.0,
+	}
+}
+
+// adapted is the protected world, trained by an adapter.
+func adapted(stage map[string]any) {
+	protected(stage)
+	stage["adaptation"] = map[string]any{"mode": "lora", "rank": 4, "alpha": 8}
 }
 
 // config is a run of the world over its base, loaded anew.

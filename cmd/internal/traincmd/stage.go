@@ -94,12 +94,12 @@ func buildStage(w io.Writer, stage trainer.Stage, at string, f folders) (dir str
 func sealStage(w io.Writer, stage trainer.Stage, at string, f folders) (data.StageReport, error) {
 	config := data.StageConfig{
 		Suites: f.suites, Builds: f.builds, Stage: stage.Stage, Official: stage.Official, Seed: stage.Seed,
+		Takes: stage.Data(),
 	}
 	if stage.Fractions != nil {
 		config.Fractions = data.Fractions(*stage.Fractions)
 	}
 	for _, take := range stage.Takes {
-		config.Takes = append(config.Takes, take.Data())
 		if take.File == "" {
 			continue
 		}

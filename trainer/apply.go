@@ -1,0 +1,248 @@
+package trainer
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hanzoai/link/kernels"
+	"github.com/hanzoai/link/spool/canon"
+	"github.com/hanzoai/link/trainer/adapter"
+	"github.com/hanzoai/link/trainer/kai"
+	"github.com/hanzoai/link/trainer/project"
+	"github.com/hanzoai/link/trainer/safetensors"
+)
+
+// ErrOtherBase is a capability or adapter that was made for another base.
+var ErrOtherBase = errors.New("it was made for another base")
+
+// Apply makes of the base m, as loaded, the model that the folder dir teaches: a
+// capability of a full or an adapter's run, or an adapter in PEFT's files. Over
+// the base that it was trained from a capability gives the run's checkpoint, bit
+// for bit, and its temperatures. It fails, changing nothing, with ErrOtherBase or
+// an error that names the tensor that does not fit.
+func Apply(m *kai.Model, dir string) error {
+	if err := apply(m, dir); err != nil {
+		return fmt.Errorf("trainer: applying %s: %w", dir, err)
+	}
+	return nil
+}
+
+func apply(m *kai.Model, dir string) error {
+	c, man, err := readChange(m, dir)
+	if err != nil {
+		return err
+	}
+	dev := m.Device()
+	for _, p := range m.Params() {
+		if d, ok := c[p.Name]; ok {
+			dev.Add(p.W, p.W, d)
+		}
+	}
+	if man != nil {
+		for bucket, t := range man.Temperature {
+			if m.Config.Temperature == nil {
+				m.Config.Temperature = map[string]float64{}
+			}
+			m.Config.Temperature[bucket] = t
+		}
+	}
+	m.Changed()
+	return nil
+}
+
+// readChange reads what dir adds to the parameters of m, by name, and a
+// capability's manifest.
+func readChange(m *kai.Model, dir string) (map[string]kernels.Mem, *manifest, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "capability.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		list, err := adapter.Read(dir, m.Linears())
+		if err != nil {
+			return nil, nil, err
+		}
+		return products(m.Device(), list), nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var man manifest
+	if err := canon.Unmarshal(raw, &man); err != nil {
+		return nil, nil, fmt.Errorf("capability.json: %w", err)
+	}
+	if man.BaseSHA256 != m.SHA256 {
+		return nil, nil, fmt.Errorf("%w: its base's weights are %.12s…, these are %.12s…", ErrOtherBase, man.BaseSHA256, m.SHA256)
+	}
+	switch man.Form {
+	case formDelta:
+		c, err := readDelta(m, filepath.Join(dir, deltaFile))
+		return c, &man, err
+	case formLoRA:
+		list, err := readFactors(m, filepath.Join(dir, loraFile), man.Adaptation)
+		return products(m.Device(), list), &man, err
+	}
+	return nil, nil, fmt.Errorf("a capability of form %q is not applied to weights: delta and lora are", man.Form)
+}
+
+// products are the changes that factors write, by parameter.
+func products(dev kernels.Device, list []adapter.Factors) map[string]kernels.Mem {
+	c := map[string]kernels.Mem{}
+	for _, f := range list {
+		c[f.Name] = f.Delta(dev)
+	}
+	return c
+}
+
+func readDelta(m *kai.Model, name string) (map[string]kernels.Mem, error) {
+	f, err := safetensors.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c := map[string]kernels.Mem{}
+	for _, name := range f.Names() {
+		p, err := paramOf(m, name)
+		if err != nil {
+			return nil, err
+		}
+		if c[name], err = readTensor(m.Device(), f, name, p.Shape); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func readFactors(m *kai.Model, name string, a Adaptation) ([]adapter.Factors, error) {
+	f, err := safetensors.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var list []adapter.Factors
+	for _, name := range f.Names() {
+		target, ok := strings.CutSuffix(name, ".lora_A")
+		if !ok {
+			continue
+		}
+		p, err := paramOf(m, target)
+		if err != nil {
+			return nil, err
+		}
+		info, _ := f.Info(name)
+		if len(info.Shape) != 2 || len(p.Shape) != 2 {
+			return nil, fmt.Errorf("tensor %s is no factor of a matrix", name)
+		}
+		t := adapter.Factors{Name: target, Out: p.Shape[0], In: p.Shape[1], Rank: info.Shape[0], Scale: a.Alpha / float64(a.Rank)}
+		if t.A, err = readValues(f, name, []int{t.Rank, t.In}); err != nil {
+			return nil, err
+		}
+		if t.B, err = readValues(f, target+".lora_B", []int{t.Out, t.Rank}); err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// paramOf is the parameter of a name.
+func paramOf(m *kai.Model, name string) (*kai.Param, error) {
+	i := slices.IndexFunc(m.Params(), func(p *kai.Param) bool { return p.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("%w: it has no parameter %s", ErrOtherBase, name)
+	}
+	return m.Params()[i], nil
+}
+
+func readTensor(dev kernels.Device, f *safetensors.File, name string, shape []int) (kernels.Mem, error) {
+	v, err := readValues(f, name, shape)
+	if err != nil {
+		return kernels.Mem{}, err
+	}
+	mem := dev.Alloc(len(v))
+	dev.Write(mem, v)
+	return mem, nil
+}
+
+func readValues(f *safetensors.File, name string, shape []int) ([]float32, error) {
+	info, ok := f.Info(name)
+	if !ok || !slices.Equal(info.Shape, shape) {
+		return nil, fmt.Errorf("tensor %s is missing or has another shape than %v", name, shape)
+	}
+	return f.ReadFloat32(name)
+}
+
+// addCapability lets a capability's own directions join the protected ones: of
+// each layer that it changes, the input side of the change.
+func (f *fit) addCapability(b *project.Builder, k *keeper, address canon.SHA256) error {
+	dir, err := os.MkdirTemp("", "capability-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := Unpack(f.rec, address, dir); err != nil {
+		return err
+	}
+	c, _, err := readChange(f.Model, dir)
+	if err != nil {
+		return err
+	}
+	dev := f.Device
+	for i, l := range k.linears {
+		g, at, any := dev.Alloc(l.Out*l.In), 0, false
+		for _, p := range l.Params {
+			if d, ok := c[p.Name]; ok {
+				dev.Copy(g.Slice(at, at+d.Len), d)
+				any = true
+			}
+			at += p.Shape[0] * p.Shape[1]
+		}
+		if any {
+			b.Matrix(i, g)
+		}
+	}
+	return b.Suite("capability:" + string(address))
+}
+
+// Unpack writes the files of a stored folder below dir, which exists.
+func Unpack(s Store, address canon.SHA256, dir string) error {
+	r, err := s.OpenArtifact(address)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for t := tar.NewReader(r); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("artifact %s is not a folder: %w", address, err)
+		}
+		if h.Typeflag != tar.TypeReg || !filepath.IsLocal(h.Name) {
+			return fmt.Errorf("artifact %s holds %q, which is not a plain file", address, h.Name)
+		}
+		if parent := filepath.Dir(h.Name); parent != "." {
+			if err := root.MkdirAll(parent, 0o777); err != nil {
+				return err
+			}
+		}
+		w, err := root.Create(h.Name)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, t)
+		if err := errors.Join(err, w.Close()); err != nil {
+			return err
+		}
+	}
+}
