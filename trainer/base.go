@@ -9,15 +9,19 @@ import (
 )
 
 // BaselineKey is what two evaluations of a base have in common when one can stand
-// for the other: the base, the build and the scoring, in one version of this program.
-// It is 16 hex digits.
+// for the other: the base, the sets that are answered and the scoring, in one
+// version of this program. It is 16 hex digits.
 func BaselineKey(base canon.SHA256, b *data.Build) (string, error) {
+	sets := []canon.SHA256{}
+	for _, s := range b.Role(record.RoleEvaluate) {
+		sets = append(sets, *s.Dataset.SHA256)
+	}
 	h, err := canon.Of(struct {
-		Base      canon.SHA256 `json:"base"`
-		Build     canon.Hash   `json:"build"`
-		Evaluator canon.Hash   `json:"evaluator"`
-		Version   string       `json:"version"`
-	}{base, b.Hash, evaluator().DefinitionHash, Version()})
+		Base      canon.SHA256   `json:"base"`
+		Sets      []canon.SHA256 `json:"sets"`
+		Evaluator canon.Hash     `json:"evaluator"`
+		Version   string         `json:"version"`
+	}{base, sets, evaluator().DefinitionHash, Version()})
 	if err != nil {
 		return "", err
 	}

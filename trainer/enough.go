@@ -14,10 +14,10 @@ import (
 var ErrRows = errors.New("has no rows to")
 
 // Enough refuses a build that the stage cannot be run on: without a row to train
-// on, or without one to evaluate, of the build and of each suite that its gate
-// judges. The error is [ErrRows].
+// on, where it trains, or without one to evaluate, of the build and of each suite
+// that its gate judges. The error is [ErrRows].
 func (s Stage) Enough(b *data.Build) error {
-	if len(b.Role(record.RoleTrain)) == 0 {
+	if s.From == "" && !slices.ContainsFunc(b.Role(record.RoleTrain), func(set *data.Set) bool { return !set.Kept() }) {
 		return tooFew(b, "", "train on")
 	}
 	if err := EvaluateSuites(b, nil); err != nil {
@@ -40,7 +40,7 @@ func EvaluateSuites(b *data.Build, suites []string) error {
 func tooFew(b *data.Build, suite, what string) error {
 	count := func(role record.Role) (n uint64) {
 		for _, set := range b.Role(role) {
-			if suite == "" || set.Suite == suite {
+			if (suite == "" || set.Suite == suite) && !set.Kept() {
 				n += set.Dataset.Items
 			}
 		}
