@@ -10,6 +10,7 @@ import (
 
 	"github.com/hanzoai/link/kernels"
 	"github.com/hanzoai/link/kernels/cpu"
+	"github.com/hanzoai/link/trainer/decision"
 	"github.com/hanzoai/link/trainer/kai"
 	"github.com/hanzoai/link/trainer/project"
 )
@@ -41,13 +42,36 @@ func layer(dev kernels.Device, out, in int) *kai.Param {
 	return p
 }
 
-// basis spans rank directions of in: (e0+e1)/√2, (e2+e3)/√2, …
+// basis spans rank random directions of in.
 func basis(in, rank int) *project.Basis {
-	b := &project.Basis{Name: "encoder.layer.0.dense", In: in, Rank: rank, V: make([]float64, rank*in)}
-	for i := range rank {
-		b.V[i*in+2*i], b.V[i*in+2*i+1] = math.Sqrt(0.5), math.Sqrt(0.5)
+	b := &project.Basis{Name: "encoder.layer.0.dense", In: in, Rank: rank}
+	for _, x := range noise(rank*in, 6) {
+		b.V = append(b.V, float64(x))
+	}
+	for i := range rank { // Gram-Schmidt, twice
+		row := b.V[i*in:][:in]
+		for range 2 {
+			for j := range i {
+				less(row, b.V[j*in:][:in], dot(row, b.V[j*in:][:in]))
+			}
+			less(row, row, 1-1/math.Sqrt(dot(row, row)))
+		}
 	}
 	return b
+}
+
+func dot(x, y []float64) (sum float64) {
+	for i := range x {
+		sum += x[i] * y[i]
+	}
+	return sum
+}
+
+// less takes s times y from x.
+func less(x, y []float64, s float64) {
+	for i := range x {
+		x[i] -= s * y[i]
+	}
 }
 
 // warm is an adapter whose B is not 0 any more.
@@ -260,6 +284,72 @@ func TestFoldedDeltaHasTheBitsOfTraining(t *testing.T) {
 	}
 	if !slices.Equal(l.Factors().A, values(dev, l.A)) {
 		t.Error("a folded A is projected again")
+	}
+}
+
+// TestBackwardIsTheGradientOfTheLoss compares the gradients of one target of each
+// kind with the growth of a real model's loss along them.
+func TestBackwardIsTheGradientOfTheLoss(t *testing.T) {
+	m := open(t, "bert")
+	dev := m.Device()
+	q, err := decision.New(decision.Choice, "which?", []decision.Criterion{{Label: "a"}, {Label: "b"}, {Label: "c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := m.Encoder()
+	inputs, err := e.Encode(decision.Row{ID: "r", State: "d e f 1 2 3", Asked: []decision.Asked{{Key: "q", Question: q}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inputs[0].Target = []float64{0, 1, 0}
+	for _, p := range m.Params() {
+		if p.Group == "head" && p.Decay {
+			dev.Scale(p.W, 10) // a new head's matrices are too small to move a loss beyond its rounding
+		}
+	}
+	m.Train(func(string) bool { return false })
+	loss := func() float64 { return m.Step(e.Texts, [][]kai.Input{inputs}, kai.Objective{}).Total }
+	// The middle block of a fused matrix, a matrix of its own, and one of the head.
+	targets, err := Targets(m.Linears(), []string{"0.attention.self.key", "0.output.dense", "probe"})
+	if err != nil || len(targets) != 3 {
+		t.Fatalf("%d targets, %v", len(targets), err)
+	}
+	for _, p := range targets {
+		l := New(dev, p, Config{Rank: 3, Alpha: 2}, basis(p.Shape[1], 4).On(dev, 0.5), 7)
+		dev.Write(l.B, uniform(l.B.Len, 0.5, 7, "B"))
+		base, d := values(dev, p.W), dev.Alloc(p.W.Len)
+		write := func() {
+			l.Delta(d)
+			dev.Write(p.W, base)
+			dev.Add(p.W, p.W, d)
+		}
+		write()
+		loss()
+		l.Backward()
+		for _, f := range []struct {
+			name    string
+			x, grad kernels.Mem
+		}{{"A", l.A, l.GradA}, {"B", l.B, l.GradB}} {
+			x, g := values(dev, f.x), values(dev, f.grad)
+			norm := math.Sqrt(dev.SumSquares(f.grad))
+			at := func(step float64) float64 { // along the gradient
+				y := slices.Clone(x)
+				for i := range y {
+					y[i] += float32(step * float64(g[i]) / norm)
+				}
+				dev.Write(f.x, y)
+				write()
+				return loss()
+			}
+			const h = 0.005
+			slope := (8*(at(h)-at(-h)) - (at(2*h) - at(-2*h))) / (12 * h)
+			at(0)
+			t.Logf("%s %s: slope %.4g, gradient's norm %.4g", p.Name, f.name, slope, norm)
+			if !(math.Abs(slope-norm) < 5e-3*norm) {
+				t.Errorf("%s: the loss grows by %v along Grad%s, whose norm is %v", p.Name, slope, f.name, norm)
+			}
+		}
+		dev.Write(p.W, base)
 	}
 }
 

@@ -186,10 +186,10 @@ func parseConfig(src []byte) (config, error) {
 			return config{}, fmt.Errorf("%s is %.60s, which is not run here", name, v)
 		}
 	}
-	// One name as a string is a regular expression, or "all-linear": then what was
-	// adapted is what the file holds.
-	if json.Unmarshal(targets, &c.targets) != nil || string(fields["exclude_modules"]) > "" && string(fields["exclude_modules"]) != "null" ||
-		string(fields["layers_to_transform"]) > "" && string(fields["layers_to_transform"]) != "null" {
+	// A string is a regular expression or "all-linear", and layers may be picked or
+	// left out: then what was adapted is what the file holds.
+	given := func(name string) bool { v, ok := fields[name]; return ok && string(v) != "null" }
+	if json.Unmarshal(targets, &c.targets) != nil || given("exclude_modules") || given("layers_to_transform") {
 		c.targets = nil
 	}
 	c.patterns = make(map[string]*regexp.Regexp)

@@ -48,7 +48,7 @@ type configJSON struct {
 	InitLoRAWeights bool               `json:"init_lora_weights"`
 	Alpha           float64            `json:"lora_alpha"`
 	Dropout         float64            `json:"lora_dropout"`
-	ModulesToSave   []string           `json:"modules_to_save"`
+	ModulesToSave   *[]string          `json:"modules_to_save"`
 	PEFTType        string             `json:"peft_type"`
 	Rank            int                `json:"r"`
 	RankPattern     map[string]int     `json:"rank_pattern"`
