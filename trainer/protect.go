@@ -15,6 +15,7 @@ import (
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/durable"
 	"github.com/hanzoai/link/trainer/data"
+	"github.com/hanzoai/link/trainer/decision"
 	"github.com/hanzoai/link/trainer/kai"
 	"github.com/hanzoai/link/trainer/project"
 )
@@ -90,24 +91,15 @@ func (f *fit) guard(ctx context.Context, enc *kai.Encoder) (*keeper, error) {
 		if err != nil {
 			return nil, err
 		}
-		for i, row := range rows {
-			if i%64 == 0 {
-				if err := ctx.Err(); err != nil {
-					return nil, err
-				}
-				f.report(Progress{Phase: Protecting, Suite: set.Suite, Done: i, Rows: len(rows)})
+		const pack = 64 // rows between looks at the context
+		for from := 0; from < len(rows); from += pack {
+			if err := ctx.Err(); err != nil {
+				return nil, err
 			}
-			in, err := enc.Encode(row)
-			if err != nil {
-				return nil, fmt.Errorf("trainer: item %s: %w", row.ID, err)
+			f.report(Progress{Phase: Protecting, Suite: set.Suite, Done: from, Rows: len(rows)})
+			if err := k.read(f, enc, predictor, set.Suite, rows[from:min(from+pack, len(rows))]); err != nil {
+				return nil, err
 			}
-			tokens := 0
-			for j, t := range predictor.Teach(enc.Texts, in) {
-				in[j].Teacher = &t
-				tokens += len(in[j].Context)
-			}
-			k.inputs, k.ids = append(k.inputs, in), append(k.ids, row.ID)
-			k.suites, k.context = append(k.suites, set.Suite), append(k.context, tokens)
 		}
 	}
 	if len(p.Suites) > 0 && len(k.inputs) == 0 {
@@ -121,9 +113,37 @@ func (f *fit) guard(ctx context.Context, enc *kai.Encoder) (*keeper, error) {
 	}
 	var err error
 	if p.Projection != nil {
-		k.subspace, err = f.subspace(ctx, enc, predictor, k)
+		k.subspace, err = f.subspace(ctx, enc, k)
 	}
 	return k, err
+}
+
+// read adds a suite's rows with the base's answers to them.
+func (k *keeper) read(f *fit, enc *kai.Encoder, predictor *kai.Predictor, suite string, rows []decision.Row) error {
+	var inputs []kai.Input
+	ends := make([]int, len(rows))
+	for i, row := range rows {
+		in, err := enc.Encode(row)
+		if err != nil {
+			return fmt.Errorf("trainer: item %s: %w", row.ID, err)
+		}
+		inputs = append(inputs, in...)
+		ends[i] = len(inputs)
+	}
+	for i, t := range predictor.Teach(enc.Texts, inputs) {
+		inputs[i].Teacher = &t
+	}
+	from := 0
+	for i, row := range rows {
+		in, tokens := inputs[from:ends[i]:ends[i]], 0
+		for _, q := range in {
+			tokens += len(q.Context)
+		}
+		k.inputs, k.ids = append(k.inputs, in), append(k.ids, row.ID)
+		k.suites, k.context = append(k.suites, suite), append(k.context, tokens)
+		from = ends[i]
+	}
+	return nil
 }
 
 // rows counts a suite's preservation rows.
@@ -137,7 +157,7 @@ func (k *keeper) rows() map[string]int {
 
 // subspace is what the protected suites and capabilities span at the base: read
 // from the cache where it stands there, or else built.
-func (f *fit) subspace(ctx context.Context, enc *kai.Encoder, predictor *kai.Predictor, k *keeper) (*project.Subspace, error) {
+func (f *fit) subspace(ctx context.Context, enc *kai.Encoder, k *keeper) (*project.Subspace, error) {
 	key, err := f.subspaceKey()
 	if err != nil {
 		return nil, err
@@ -169,9 +189,9 @@ func (f *fit) subspace(ctx context.Context, enc *kai.Encoder, predictor *kai.Pre
 				}
 				f.report(Progress{Phase: Protecting, Suite: suite, Done: done, Rows: p.Projection.Rows})
 			}
-			for j, pr := range predictor.Predict(enc.Texts, in) {
-				if in[j].Target != nil {
-					f.Model.Sensitivity(enc.Texts, in[j].Hardest(pr.Logits, rivals), b.Tap)
+			for _, q := range in {
+				if q.Target != nil {
+					f.Model.Sensitivity(enc.Texts, q.Hardest(q.Teacher.P, rivals), b.Tap)
 					b.Row()
 				}
 			}
