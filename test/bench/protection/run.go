@@ -21,17 +21,18 @@ import (
 
 // A variant is a way to protect: what its stage says beyond what all say.
 type variant struct {
-	name    string
-	overlay string // JSON; a protect in it gets the suites
+	name         string
+	overlay      string // JSON; a protect in it gets the suites
+	gradientOnly bool
 }
 
 var variants = []variant{
-	{"unprotected", `{}`},
-	{"gradient-only", `{"protect": {"projection": {"strength": 1}, "distillation": false}}`},
-	{"projection", `{"protect": {"projection": {"strength": 1}, "distillation": false}}`},
-	{"distillation", `{"protect": {"projection": {"strength": 0}, "distillation": true}}`},
-	{"both", `{"protect": {"projection": {"strength": 1}, "distillation": true, "drift": null}}`},
-	{"default", `{"protect": {}}`},
+	{"unprotected", `{}`, false},
+	{"gradient-only", `{"protect": {"projection": {"strength": 1}, "distillation": false}}`, true},
+	{"projection", `{"protect": {"projection": {"strength": 1}, "distillation": false}}`, false},
+	{"distillation", `{"protect": {"projection": {"strength": 0}, "distillation": true}}`, false},
+	{"both", `{"protect": {"projection": {"strength": 1}, "distillation": true, "drift": null}}`, false},
+	{"default", `{"protect": {}}`, false},
 }
 
 // A run is one training of a target.
@@ -140,7 +141,7 @@ func (b *bench) one(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	l := lesson{bench: b, name: strings.ReplaceAll(name, "/", "-"), dir: r.dir(b), model: model}
+	l := lesson{bench: b, name: strings.ReplaceAll(name, "/", "-"), dir: r.dir(b), gradientOnly: r.variant.gradientOnly, model: model}
 	o := outcome{Target: r.target.name, Variant: r.variant.name, Seed: r.seed, Stage: src, Rows: b.rows, Base: model.SHA256}
 	if err := l.seal(src); err != nil {
 		return err
@@ -197,10 +198,11 @@ func (b *bench) makeBase(ctx context.Context) error {
 // A lesson is what train fit does with a stage file, part by part.
 type lesson struct {
 	*bench
-	name, dir string
-	model     *kai.Model // bench.base as loaded
-	stage     trainer.Stage
-	build     *data.Build
+	name, dir    string
+	gradientOnly bool
+	model        *kai.Model // bench.base as loaded
+	stage        trainer.Stage
+	build        *data.Build
 
 	stepSeconds, seconds float64 // of a step, and of teach
 }
@@ -211,14 +213,15 @@ func (l *lesson) seal(src []byte) (err error) {
 		return err
 	}
 	imported := filepath.Join(l.bench.dir, "suites")
-	config := data.StageConfig{Suites: imported, Builds: filepath.Join(l.bench.dir, "builds"), Stage: l.stage.Stage, Seed: l.stage.Seed}
 	for _, t := range l.stage.Takes {
-		config.Takes = append(config.Takes, t.Data())
 		if _, err := data.Import(t.Import(l.bench.dir, imported)); err != nil {
 			return err
 		}
 	}
-	sealed, err := data.Stage(config)
+	sealed, err := data.Stage(data.StageConfig{
+		Suites: imported, Builds: filepath.Join(l.bench.dir, "builds"),
+		Stage: l.stage.Stage, Seed: l.stage.Seed, Takes: l.stage.Data(),
+	})
 	if err != nil {
 		return err
 	}
@@ -276,6 +279,7 @@ func (l *lesson) teach(ctx context.Context, before *trainer.Evaluated) (trainer.
 	result, err := trainer.Fit(ctx, trainer.Config{
 		Run: l.name, Stage: l.stage, Build: l.build, Model: l.model, Base: address, Device: l.model.Device(),
 		Recorder: rec, Dir: l.dir, Resume: rec.Run().View().Seq > 0, Baseline: before, By: "bench",
+		Cache: filepath.Join(l.bench.dir, "subspaces"), GradientOnly: l.gradientOnly,
 		Progress: func(p trainer.Progress) {
 			switch {
 			case p.Phase != trainer.Training:

@@ -35,8 +35,11 @@ type outcome struct {
 	Build  string                  `json:"build"`
 	Suites map[string]suiteOutcome `json:"suites"`
 	Norm   float64                 `json:"norm"` // ‖D‖/‖W‖ over the linear layers
-	Steps  int                     `json:"steps"`
-	Tokens uint64                  `json:"tokens"`
+	// Protection is what trainer says of it; the norm in it is over what was trained,
+	// which is more in an unprotected run.
+	Protection *trainer.Protection `json:"protection"`
+	Steps      int                 `json:"steps"`
+	Tokens     uint64              `json:"tokens"`
 	// Wall times, of the process that ended the run.
 	StepSeconds float64  `json:"step_seconds"`
 	Seconds     float64  `json:"seconds"` // training and evaluation
@@ -56,7 +59,7 @@ type suiteOutcome struct {
 // fill measures what a run came to and writes it into its folder, together with the
 // items that the table pools.
 func (o *outcome) fill(before trainer.Evaluated, result trainer.Result, dir, base string) (err error) {
-	o.Suites, o.Warnings = map[string]suiteOutcome{}, []string{}
+	o.Suites, o.Warnings, o.Protection = map[string]suiteOutcome{}, []string{}, result.Protection
 	for _, w := range result.Warnings {
 		o.Warnings = append(o.Warnings, w.Text)
 	}
@@ -108,7 +111,7 @@ func divergence(before, after []gate.Prediction) (float64, error) {
 		for j, p := range b.Probabilities {
 			if p > 0 {
 				// A probability that is rounded to 0 counts as the least that is not.
-				sum += p * math.Log(p/max(a.Probabilities[j], math.SmallestNonzeroFloat64))
+				sum += p * (math.Log(p) - math.Log(max(a.Probabilities[j], math.SmallestNonzeroFloat64)))
 			}
 		}
 	}
@@ -184,7 +187,20 @@ func (o outcome) String() string {
 		c := o.Suites[s.name]
 		line += fmt.Sprintf("  %s %+.1f [%+.1f, %+.1f] KL %.3f", s.name, 100*c.Change, 100*c.Lo, 100*c.Hi, c.KL)
 	}
-	return line + fmt.Sprintf("  ‖D‖/‖W‖ %.4f  %.2f s/step  %.0f s", o.Norm, o.StepSeconds, o.Seconds)
+	line += fmt.Sprintf("  ‖D‖/‖W‖ %.4f", o.Norm)
+	if p := o.Protection; p != nil && p.Subspace != "" {
+		line += fmt.Sprintf("  kept %.3f  removed %.3f  leak %.1e", o.energy(), p.Share, p.Leak)
+	}
+	return line + fmt.Sprintf("  %d steps  %.2f s/step  %.0f s", o.Steps, o.StepSeconds, o.Seconds)
+}
+
+// energy is the share of the suites' gradients that the subspace holds, the mean
+// over suites; 0 without one.
+func (o outcome) energy() (sum float64) {
+	for _, s := range protected {
+		sum += o.Protection.Energy[s.name] / float64(len(protected))
+	}
+	return sum
 }
 
 // write writes results.json and table.md.
@@ -198,11 +214,11 @@ func (b *bench) write(results []outcome) error {
 	}
 	var table bytes.Buffer
 	for _, target := range b.targets {
-		fmt.Fprintf(&table, "| %s, %d steps | target |", target, b.steps)
+		fmt.Fprintf(&table, "| %s | target |", target)
 		for _, s := range protected {
 			fmt.Fprintf(&table, " %s |", s.name)
 		}
-		fmt.Fprintf(&table, " KL | ‖D‖/‖W‖ | s/step | s |\n|---|---|%s---|---|---|---|\n", strings.Repeat("---|", len(protected)))
+		fmt.Fprintf(&table, " KL | ‖D‖/‖W‖ | kept | removed | leak | steps | s/step | s |\n|---|---|%s---|---|---|---|---|---|---|---|\n", strings.Repeat("---|", len(protected)))
 		for _, name := range b.variants {
 			if err := b.row(&table, target, name, results); err != nil {
 				return err
@@ -244,7 +260,15 @@ func (b *bench) row(w io.Writer, target, name string, results []outcome) error {
 		}
 		return sum
 	})
-	fmt.Fprintf(w, " %.3f | %.4f | %.2f | %.0f |\n", kl, mean(func(o outcome) float64 { return o.Norm }),
+	kept, removed, leak := "–", "–", "–"
+	if p := runs[0].Protection; p != nil && p.Subspace != "" {
+		kept = fmt.Sprintf("%.3f", mean(outcome.energy))
+		removed = fmt.Sprintf("%.3f", mean(func(o outcome) float64 { return o.Protection.Share }))
+		leak = fmt.Sprintf("%.1e", mean(func(o outcome) float64 { return o.Protection.Leak }))
+	}
+	fmt.Fprintf(w, " %.3f | %.4f | %s | %s | %s | %.0f | %.2f | %.0f |\n",
+		kl, mean(func(o outcome) float64 { return o.Norm }), kept, removed, leak,
+		mean(func(o outcome) float64 { return float64(o.Steps) }),
 		mean(func(o outcome) float64 { return o.StepSeconds }), mean(func(o outcome) float64 { return o.Seconds }))
 	return nil
 }
