@@ -28,7 +28,7 @@ func (s *stager) keep() error {
 		if src.take.Keep == 0 {
 			continue
 		}
-		if err := src.keep(s.cfg.Seed, t); err != nil {
+		if err := src.keep(t); err != nil {
 			return fmt.Errorf("suite %s: %w", src.suite.Suite, err)
 		}
 	}
@@ -41,50 +41,61 @@ type trained struct {
 	units    map[[16]byte]*entry
 }
 
-// keep chooses which rows of the suite are kept: of those that may be trained on
-// and are not, and whose state does not train, take.Keep from the far end of the
-// order in which a cap takes them.
-func (src *source) keep(seed uint64, t trained) error {
+// twin is a row that trains and is the example of e or has its state, or nil.
+func (t trained) twin(e *entry) *entry {
+	if twin := t.units[e.unit]; e.words > 0 && twin != nil {
+		return twin
+	}
+	return t.examples[e.example]
+}
+
+// keep chooses which rows of the suite are kept: take.Keep of those that may be
+// trained on and are not, and that no suite trains on, in the order of a hash of
+// their ids. It does not know the seed, so that what is made of them at the base,
+// which takes long, is good for every seed.
+func (src *source) keep(t trained) error {
 	var left []*entry
 	trains, same := 0, 0
+	var other *entry // a row of another suite that trains on one of these
+	var shared *entry
 	for i := range src.rows {
 		e := &src.rows[i]
 		if e.purpose != record.Train || e.excluded {
 			continue
 		}
-		twin := t.units[e.unit]
+		twin := t.twin(e)
 		switch {
 		case e.draws > 0:
 			trains++
-		case e.words > 0 && twin != nil && twin.suite == e.suite:
+		case twin != nil:
 			same++
+			if other == nil && twin.suite != e.suite {
+				other, shared = twin, e
+			}
 		default:
 			left = append(left, e)
 		}
 	}
 	switch {
+	case len(left) >= 2:
 	case trains+same+len(left) == 0:
 		return fmt.Errorf("keep is %d, and it has no train row to keep: give rows of its file the split train, which trains none of them with rows 0", src.take.Keep)
+	case other != nil:
+		return fmt.Errorf("keep is %d, and %d of its train rows can be kept, where 2 are the least: %d train already, as row %s does as %s of suite %s: a suite that is taught cannot be protected from it",
+			src.take.Keep, len(left), trains+same, shared.item, other.item, other.suite)
 	case len(left) == 0 && same == 0:
 		return fmt.Errorf("keep is %d, and no row is left to keep: all %d of its train rows train: set rows to leave some", src.take.Keep, trains)
-	case len(left) < 2:
+	default:
 		return fmt.Errorf("keep is %d, and %d of its train rows can be kept, where 2 are the least: %d train and %d repeat the state of one that does: set rows to leave more",
 			src.take.Keep, len(left), trains, same)
 	}
-	place := func(e *entry) uint64 { return mix(fnv1a(e.item) ^ mix(seed)) } // as draw has it
+	place := func(e *entry) uint64 { return mix(fnv1a(e.item)) }
 	slices.SortFunc(left, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(place(b), place(a)), cmp.Compare(b.item, a.item))
+		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.item, b.item))
 	})
 	for _, e := range left[:min(src.take.Keep, len(left))] {
-		other, what := t.examples[e.example], "example"
-		if twin := t.units[e.unit]; e.words > 0 && twin != nil {
-			other, what = twin, "state"
-		}
-		if other != nil && other.suite != e.suite {
-			return fmt.Errorf("row %s, which is to be kept, has the %s of %s of suite %s, which trains: a text cannot be taught and held at once: leave one of them out of its file, or keep nothing of suite %s",
-				e.item, what, other.item, other.suite, e.suite)
-		}
 		e.kept = true
 	}
+	src.shared = same
 	return nil
 }

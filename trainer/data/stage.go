@@ -94,11 +94,9 @@ type Exclusion struct {
 // set are left out, and so are dev rows that repeat a train row: a temperature
 // must not be fitted on rows that were trained on.
 //
-// What a take keeps comes from the far end of the order by which a cap chooses,
-// so that the kept rows stay when more rows are trained on. A row whose state
-// trains is not kept when the row that trains is of its own suite; it is an error
-// when that is another's, for one model cannot be taught a text and hold its
-// answer to it. It is an error too when fewer than two rows are left to keep.
+// What a take keeps trains nothing: a row that is the example of one that trains,
+// or has its state, is not kept, whichever suite trains on it. It is an error when
+// fewer than two rows are left to keep.
 //
 // A build of the same content is found by its name and left as it is.
 func Stage(cfg StageConfig) (StageReport, error) {
@@ -148,6 +146,8 @@ type source struct {
 	suite suite
 	path  string
 	rows  []entry
+
+	shared int // train rows that are not kept because they are trained on elsewhere
 }
 
 // An entry is where a row stands in its suite's file, and what staging needs of
@@ -474,6 +474,9 @@ func (s *stager) warn(src *source) {
 	}
 	if !src.take.judges() && sealed[record.Train] == 0 {
 		s.report.Warnings = append(s.report.Warnings, fmt.Sprintf("suite %s has no row to train on", name))
+	}
+	if src.shared > 0 {
+		s.report.Warnings = append(s.report.Warnings, fmt.Sprintf("suite %s: %d train rows are not kept for preservation, because their text also trains", name, src.shared))
 	}
 	if kept < src.take.Keep {
 		s.report.Warnings = append(s.report.Warnings, fmt.Sprintf("suite %s keeps %d rows for preservation of the %d asked for: no more are left", name, kept, src.take.Keep))
