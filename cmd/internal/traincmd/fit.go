@@ -38,7 +38,10 @@ next one begins. Nothing waits for a network: with HANZO_API set what there is i
 sent on the side, and train sync sends the rest.
 
 Ctrl-C saves the state and leaves the run open: train fit --resume RUN goes on
-from there, and so it does after a crash, bit for bit.`,
+from there, and so it does after a crash, bit for bit.
+
+--dry-run imports and seals the rows, prints what there would be to do and what it
+would cost in steps, memory and time, and stops: there is no run and no record.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		var f fitting
 		f.machine.Flag(flags)
@@ -47,10 +50,14 @@ from there, and so it does after a crash, bit for bit.`,
 		f.quick.flag(flags)
 		flags.StringVar(&f.run, "run", "", "the run's `id`; default run_ and 16 random hex digits")
 		flags.StringVar(&f.resume, "resume", "", "go on with this `run`")
+		flags.BoolVar(&f.dry.on, "dry-run", false, "say what would be done and what it costs, and do none of it")
 		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			f.streams, f.progress, f.asJSON = streams, term.NewProgress(streams.Err), *asJSON
 			f.quick.given = f.quick.among(flags)
+			if f.dry.on {
+				return f.rehearse(ctx, args)
+			}
 			if f.resume != "" {
 				if len(args) > 0 || f.quick.given != "" || f.run != "" {
 					return term.Usagef("--resume takes no file and nothing about one: the run keeps its own stage")
@@ -83,6 +90,7 @@ type fitting struct {
 	quick   quick
 	run     string
 	resume  string
+	dry     dryRun
 
 	streams  term.IO
 	progress *term.Progress
@@ -109,6 +117,7 @@ func (f *fitting) dir() (string, error) {
 type runFile struct {
 	Build string `json:"build"` // the build's folder
 	Base  string `json:"base"`  // the base checkpoint's folder
+	At    string `json:"at"`    // the stage file's folder, from which its other paths are
 }
 
 // begin makes a run of a file and fits it.
@@ -140,6 +149,12 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 		if model, err = f.machine.Load(base); err != nil {
 			return err
 		}
+		if src, err = trainer.Choose(src, model, local.Memory()); err != nil {
+			return err
+		}
+		if stage, err = trainer.ParseStage(src); err != nil {
+			return term.Usagef("%s: %w", file, err)
+		}
 	}
 	build, err := buildStage(f.streams.Err, stage, at, f.folders)
 	if err != nil {
@@ -157,12 +172,15 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	for _, p := range []*string{&build, &base} {
+	if f.dry.on {
+		return f.estimate(ctx, stage, model, opened)
+	}
+	for _, p := range []*string{&build, &base, &at} {
 		if *p, err = filepath.Abs(*p); err != nil {
 			return err
 		}
 	}
-	kept, err := canon.Marshal(runFile{Build: build, Base: base})
+	kept, err := canon.Marshal(runFile{Build: build, Base: base, At: at})
 	if err != nil {
 		return err
 	}
@@ -174,6 +192,9 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 	}
 	if err := durable.WriteFile(filepath.Join(dir, runName), append(kept, '\n'), 0o644); err != nil {
 		return err
+	}
+	if stage.From != "" {
+		return f.from(ctx, stage, model, opened, base, at)
 	}
 	return f.fit(ctx, stage, model, opened, base)
 }
@@ -212,6 +233,9 @@ func (f *fitting) again(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if stage.From != "" {
+		return f.from(ctx, stage, model, build, kept.Base, kept.At)
+	}
 	return f.fit(ctx, stage, model, build, kept.Base)
 }
 
@@ -223,23 +247,7 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 	}
 	stop := sendAside(ctx, s, f.run, f.streams.Err)
 	defer stop()
-	address, err := trainer.PutCheckpoint(s, base, "train init")
-	if err != nil {
-		return err
-	}
-	key, err := trainer.BaselineKey(address, build)
-	if err != nil {
-		return err
-	}
-	runs, err := s.Runs()
-	if err != nil {
-		return err
-	}
-	baseline := trainer.BaselineRun(key, f.run, runs)
-	before, err := f.baseline(ctx, s, model, build, address, baseline)
-	if errors.Is(err, trainer.ErrInterrupted) {
-		return term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted before its first step: train fit --resume %s goes on", f.run, f.run))
-	}
+	address, before, err := f.baseline(ctx, s, model, build, base)
 	if err != nil {
 		return err
 	}
@@ -254,7 +262,7 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 	result, err := trainer.Fit(ctx, trainer.Config{
 		Run: f.run, Stage: stage, Build: build, Model: model, Base: address, Device: model.Device(),
 		Recorder: rec, Dir: filepath.Join(f.folders.runs, f.run), Resume: f.resume != "", Baseline: &before,
-		By: local.User(), Progress: f.show,
+		By: local.User(), Progress: f.show, Cache: subspaces(f.folders),
 	})
 	f.progress.Done()
 	switch {
@@ -269,6 +277,9 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 		if err := rec.Metric(map[string]string{"warning": w.Code, "suite": w.Suite, "text": w.Text}); err != nil {
 			return err
 		}
+	}
+	if err := rec.Metric(map[string]any{"protection": result.Protection}); err != nil {
+		return err
 	}
 	if result.Ended != "" {
 		if err := rec.Metric(map[string]string{"text": result.Ended}); err != nil {
@@ -287,7 +298,7 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 		}
 	}
 	page := filepath.Join(f.folders.runs, f.run, "report.html")
-	if err := writeReport(page, s, f.run, baseline); err != nil {
+	if err := writeReport(page, s, f.run, before.Run); err != nil {
 		return err
 	}
 	if f.asJSON {
@@ -304,11 +315,25 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 }
 
 // baseline evaluates the base on what the run will be evaluated on, once for a
-// base and a build.
-func (f *fitting) baseline(ctx context.Context, s *spool.Spool, model *kai.Model, build *data.Build, subject canon.SHA256, run string) (trainer.Evaluated, error) {
+// base and a build, and returns the base's address too.
+func (f *fitting) baseline(ctx context.Context, s *spool.Spool, model *kai.Model, build *data.Build, base string) (canon.SHA256, trainer.Evaluated, error) {
+	none := trainer.Evaluated{}
+	subject, err := trainer.PutCheckpoint(s, base, "train init")
+	if err != nil {
+		return "", none, err
+	}
+	key, err := trainer.BaselineKey(subject, build)
+	if err != nil {
+		return "", none, err
+	}
+	runs, err := s.Runs()
+	if err != nil {
+		return "", none, err
+	}
+	run := trainer.BaselineRun(key, f.run, runs)
 	rec, err := local.OpenRun(s, run)
 	if err != nil {
-		return trainer.Evaluated{}, err
+		return "", none, err
 	}
 	defer rec.Close()
 	before, err := trainer.Evaluate(ctx, trainer.EvalConfig{
@@ -316,7 +341,10 @@ func (f *fitting) baseline(ctx context.Context, s *spool.Spool, model *kai.Model
 		Recorder: rec, By: local.User(), Tags: []string{"baseline"}, Progress: f.show,
 	})
 	f.progress.Done()
-	return before, err
+	if errors.Is(err, trainer.ErrInterrupted) {
+		err = term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted before its first step: train fit --resume %s goes on", f.run, f.run))
+	}
+	return subject, before, err
 }
 
 // show is the progress line. Each part of a run shows at once, however soon it
