@@ -62,6 +62,13 @@ func apply(m *kai.Model, dir string) error {
 func readChange(m *kai.Model, dir string) (map[string]kernels.Mem, *manifest, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "capability.json"))
 	if errors.Is(err, fs.ErrNotExist) {
+		c, err := adapter.ReadConfig(dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		if c.BaseSHA256 != "" && c.BaseSHA256 != m.SHA256 { // PEFT's own files name no weights
+			return nil, nil, fmt.Errorf("%w: its base's weights are %.12s…, these are %.12s…", ErrOtherBase, c.BaseSHA256, m.SHA256)
+		}
 		list, err := adapter.Read(dir, m.Linears())
 		if err != nil {
 			return nil, nil, err
@@ -173,7 +180,14 @@ func readValues(f *safetensors.File, name string, shape []int) ([]float32, error
 	if !ok || !slices.Equal(info.Shape, shape) {
 		return nil, fmt.Errorf("tensor %s is missing or has another shape than %v", name, shape)
 	}
-	return f.ReadFloat32(name)
+	v, err := f.ReadFloat32(name)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(v, func(x float32) bool { return x-x != 0 }); i >= 0 {
+		return nil, fmt.Errorf("tensor %s: value %d is %v", name, i, v[i])
+	}
+	return v, nil
 }
 
 // addCapability lets a capability's own directions join the protected ones: of

@@ -87,7 +87,7 @@ func (f *fit) factors() []adapter.Factors {
 // writeLoRA writes the adapter alone, in PEFT's files.
 func (f *fit) writeLoRA(dir string) error {
 	a := f.Stage.Adaptation
-	return adapter.Write(dir, adapter.PEFTConfig{Base: f.Stage.Init.Dir, Rank: a.Rank, Alpha: a.Alpha}, f.factors())
+	return adapter.Write(dir, adapter.PEFTConfig{Base: f.Stage.Init.Dir, BaseSHA256: f.weights, Rank: a.Rank, Alpha: a.Alpha}, f.factors())
 }
 
 // writeCapability writes the folder dir, whole or not at all.

@@ -23,8 +23,8 @@ var demoCommand = term.Command{
 	Long: `
 Makes messages to a help desk, teaches a small model from nothing which queue each
 belongs in, then teaches that model whether the writer is about to leave, under a
-gate that holds what it learned first: once alone, which forgets, and once with
-some rehearsal. Every run is recorded in a spool and sent to a control plane that
+gate that holds what it learned first: once alone, which forgets, and once
+protected. Every run is recorded in a spool and sent to a control plane that
 lives as long as the demo. Every command is shown as one would type it.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		dir := flags.String("dir", "", "the new `folder` to work in; default hanzo-demo in the system's folder for temporary files, anew each time")
@@ -46,7 +46,7 @@ const (
 )
 
 // The demo's stage files. The second and the third hold what the first taught to
-// a budget; the third also rehearses it.
+// a budget; the second turns off what would protect it.
 const (
 	queueStage = `{
   "stage": "queue",
@@ -63,14 +63,14 @@ const (
   "init": {"dir": "runs/queue/checkpoint", "stage": "queue"},
   "takes": [{"suite": "leave", "file": "leave.jsonl", "state": ["text"], "label": "leave", "type": "noul", "positive": "true",
              "instructions": "is the writer about to leave"},
-            {"suite": "queue", "rows": %d}],
+            {"suite": "queue", "rows": 0}],
   "adaptation": {"mode": "full"},
-  "protect": {"suites": ["queue"], "budget": {"accuracy": 0.05, "ece": 0.1}},
+  "protect": {"suites": ["queue"], %s"budget": {"accuracy": 0.05, "ece": 0.1}},
   "evaluation": {"suites": ["leave"]},
   "frozen": [], "lr_encoder": 0.001, "lr_head": 0.002, "epochs": 6, "batch_tokens": 512
 }
 `
-	rehearsed = 200
+	unprotected = `"projection": {"strength": 0}, "distillation": false, `
 )
 
 type demo struct {
@@ -100,7 +100,7 @@ func (d *demo) run(ctx context.Context, dir string) error {
 	}
 	for name, content := range map[string][]byte{
 		"queue.jsonl": messages(1, queueRows, "queue"), "leave.jsonl": messages(2, leaveRows, "leave"),
-		"queue.json": []byte(queueStage), "leave.json": fmt.Appendf(nil, leaveStage, 0), "both.json": fmt.Appendf(nil, leaveStage, rehearsed),
+		"queue.json": []byte(queueStage), "leave.json": fmt.Appendf(nil, leaveStage, unprotected), "both.json": fmt.Appendf(nil, leaveStage, ""),
 	} {
 		if err := durable.WriteFile(name, content, 0o644); err != nil {
 			return err
@@ -116,8 +116,8 @@ func (d *demo) run(ctx context.Context, dir string) error {
 		{"Read the first file into a suite.", traincmd.Program(), []string{"data", "import", "queue.jsonl", "--label", "queue", "--state", "text", "--instructions", "which queue does this message belong in"}, term.OK},
 		{"Make a small model from nothing: its vocabulary is learned on the rows.", traincmd.Program(), []string{"init", "new", "--size", "nano", "--data", "data/queue"}, term.OK},
 		{"Teach it the queue. It is evaluated before and after.", traincmd.Program(), []string{"fit", "queue.json", "--run", "queue"}, term.OK},
-		{"Teach it a second question. A gate, frozen before the run, holds the first to a budget. It fails: the first is forgotten.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}, term.Rejected},
-		{fmt.Sprintf("Again from the same start, with %d rows of the first rehearsed: both hold.", rehearsed), traincmd.Program(), []string{"fit", "both.json", "--run", "both"}, term.OK},
+		{"Teach it a second question, with protection turned off. A gate, frozen before the run, holds the first to a budget. It fails: the first is forgotten.", traincmd.Program(), []string{"fit", "leave.json", "--run", "leave"}, term.Rejected},
+		{"Again from the same start, protected, which is the default: nothing of the change lies in the directions that the first question needs, and its answers are held. Both hold.", traincmd.Program(), []string{"fit", "both.json", "--run", "both"}, term.OK},
 		{"Send what is recorded here to the control plane.", traincmd.Program(), []string{"sync"}, term.OK},
 		{"Compare: the control plane folds the same events to the same runs.", traincmd.Program(), []string{"sync", "--check"}, term.OK},
 		{"Ask what was taught.", traincmd.Program(), []string{"ask", "runs/both/checkpoint", "my parcel has not arrived and I am done with this shop"}, term.OK},
