@@ -41,7 +41,7 @@ type Protection struct {
 	Served float64 `json:"served"`
 	Bound  float64 `json:"bound"`
 
-	Drift float64 `json:"drift"` // KL(base‖model) on the preservation rows at the last look; 0 where nobody looked
+	Drift float64 `json:"drift"` // the mean KL(base‖model) on preservation rows at the end, in nats; 0 where none are kept
 	Cuts  int     `json:"cuts"`  // how often the bound on it halved the learning rate
 }
 
@@ -106,10 +106,8 @@ func (f *fit) guard(ctx context.Context, enc *kai.Encoder) (*keeper, error) {
 		return nil, fmt.Errorf("trainer: the build %s keeps no rows of the protected suites: stage it again", f.Build.Dir)
 	}
 	k.cycle = data.NewCycle(f.Stage.Seed^keepSeed, len(k.inputs))
-	if p.Drift != nil {
-		for i := range min(driftRows, len(k.inputs)) {
-			k.sample = append(k.sample, k.inputs[k.cycle.At(i)]...)
-		}
+	for i := range min(driftRows, len(k.inputs)) {
+		k.sample = append(k.sample, k.inputs[k.cycle.At(i)]...)
 	}
 	var err error
 	if p.Projection != nil {
@@ -331,16 +329,21 @@ func (l *full) drift(step int) (done bool) {
 	if bound == nil || step%driftEvery != 0 {
 		return false
 	}
-	p, sum := l.Model.NewPredictor(), 0.0
-	for i, t := range p.Teach(l.set.texts, l.kept.sample) {
-		sum += l.kept.sample[i].Teacher.KL(t)
-	}
-	l.state.Drift = sum / float64(len(l.kept.sample))
+	l.state.Drift = l.drifted()
 	if l.state.Drift <= *bound {
 		return false
 	}
 	l.state.Cuts++
 	return l.state.Cuts > driftCuts
+}
+
+// drifted is the mean KL(base‖model) on the drift's rows, with the weights as they
+// are.
+func (l *full) drifted() (sum float64) {
+	for i, t := range l.Model.NewPredictor().Teach(l.set.texts, l.kept.sample) {
+		sum += l.kept.sample[i].Teacher.KL(t) / float64(len(l.kept.sample))
+	}
+	return sum
 }
 
 // driftWarning says what the bound on the drift did.
@@ -403,8 +406,8 @@ func (l *full) protection() *Protection {
 	if k != nil {
 		p.Rows = k.rows()
 	}
-	if l.state.Cuts > 0 || l.state.Drift > 0 {
-		p.Drift, p.Cuts = l.state.Drift, l.state.Cuts
+	if k != nil && len(k.sample) > 0 {
+		p.Drift, p.Cuts = l.drifted(), l.state.Cuts
 	}
 	layers := map[string]*LayerProtection{}
 	if k != nil && k.subspace != nil {

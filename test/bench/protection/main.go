@@ -24,7 +24,8 @@
 //	projection     they leave the whole update (λ = 1)
 //	distillation   the base's answers are held on rows of the suites
 //	both           projection and distillation
-//	default        what protect does when only suites are named
+//	default        what protect does when only suites are named; it is one of these,
+//	               and not run twice
 //
 // -try adds one: NAME={JSON}, fields of the stage; where it has protect, the suites
 // are put in.
@@ -40,8 +41,8 @@
 // A row of it is a variant, over its seeds. A change is the mean over the seeds of
 // accuracy after less before, in points; the interval is the 95 % paired bootstrap
 // over the suite's rows, a row's answers of all seeds drawn together, so it is about
-// other rows and not about other seeds. KL is KL(base‖model) in nats of the answers
-// as they are given, with their temperatures, the mean over the four suites. ‖D‖/‖W‖
+// other rows and not about other seeds. KL is KL(base‖model) in nats, without
+// temperatures, the mean over 64 preservation rows. ‖D‖/‖W‖
 // is over the linear layers. Energy kept is what share of the suites' gradients the
 // subspace holds, removed what share of the steps' gradients it took, leak what the
 // stored change has left in it. s/step and s are wall times of a step and of a run
@@ -103,7 +104,7 @@ func main() {
 	flag.IntVar(&b.seeds, "seeds", 3, "seeds of each variant, from 1")
 	flag.IntVar(&b.rows, "rows", 0, "rows of each split at most, to try it; 0 is all of them")
 	flag.IntVar(&b.steps, "steps", 60, "steps of a run")
-	flag.IntVar(&b.tokens, "tokens", 1024, "context tokens of a step")
+	flag.IntVar(&b.tokens, "tokens", 768, "context tokens of a step")
 	flag.Float64Var(&b.lrEncoder, "lr-encoder", 5e-5, "peak learning rate of the encoder")
 	flag.Float64Var(&b.lrHead, "lr-head", 5e-4, "peak learning rate of the head")
 	flag.BoolVar(&b.keep, "keep", false, "keep every run's checkpoint and record")

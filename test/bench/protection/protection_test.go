@@ -50,11 +50,7 @@ func TestStages(t *testing.T) {
 			t.Errorf("%s: %v", v.name, err)
 			continue
 		}
-		want := 4
-		if v.name == "unprotected" {
-			want = 0
-		}
-		if len(s.Protect.Suites) != want {
+		if len(s.Protect.Suites) != 4 {
 			t.Errorf("%s protects %v", v.name, s.Protect.Suites)
 		}
 	}
@@ -129,7 +125,7 @@ func TestPooled(t *testing.T) {
 // TestReadOutcome: what is there is not done again, and refused once its stage, its
 // rows or its base are others.
 func TestReadOutcome(t *testing.T) {
-	b := bench{dir: t.TempDir(), steps: 60, tokens: 1024}
+	b := bench{dir: t.TempDir(), steps: 60, lrEncoder: 1e-5, lrHead: 1e-4, tokens: 1024}
 	r, err := b.run("snips", "unprotected", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +151,8 @@ func TestReadOutcome(t *testing.T) {
 		t.Errorf("the run is there: %v, %v", done, err)
 	}
 	for name, other := range map[string]bench{
-		"stage": {dir: b.dir, steps: 61, tokens: 1024},
-		"rows":  {dir: b.dir, steps: 60, tokens: 1024, rows: 9},
+		"stage": {dir: b.dir, steps: 61, lrEncoder: 1e-5, lrHead: 1e-4, tokens: 1024},
+		"rows":  {dir: b.dir, steps: 60, lrEncoder: 1e-5, lrHead: 1e-4, tokens: 1024, rows: 9},
 	} {
 		if _, _, err := other.readOutcome(r, "sum"); err == nil {
 			t.Errorf("the outcome of another %s was taken", name)

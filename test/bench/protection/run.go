@@ -27,7 +27,7 @@ type variant struct {
 }
 
 var variants = []variant{
-	{"unprotected", `{}`, false},
+	{"unprotected", `{"protect": {"projection": {"strength": 0}, "distillation": false, "drift": 100}}`, false},
 	{"gradient-only", `{"protect": {"projection": {"strength": 1}, "distillation": false}}`, true},
 	{"projection", `{"protect": {"projection": {"strength": 1}, "distillation": false}}`, false},
 	{"distillation", `{"protect": {"projection": {"strength": 0}, "distillation": true}}`, false},
@@ -57,9 +57,34 @@ func (b *bench) run(target, name string, seed uint64) (run, error) {
 
 func (r run) String() string { return fmt.Sprintf("%s/%s/%d", r.target.name, r.variant.name, r.seed) }
 
-// dir is the run's folder.
+// dir is the run's folder. Two variants that say the same thing have one: the
+// default is some variant of the table, and is not run twice.
 func (r run) dir(b *bench) string {
+	mine, err := b.config(r)
+	for _, v := range variants {
+		if err != nil {
+			break // as the run itself will say
+		}
+		other := run{r.target, v, r.seed}
+		if c, err := b.config(other); err == nil && string(c) == string(mine) && v.gradientOnly == r.variant.gradientOnly {
+			r = other
+			break
+		}
+	}
 	return filepath.Join(b.dir, "runs", strings.ReplaceAll(r.String(), "/", "-"))
+}
+
+// config is the run's stage with its defaults filled in.
+func (b *bench) config(r run) ([]byte, error) {
+	src, err := b.stage(r)
+	if err != nil {
+		return nil, err
+	}
+	stage, err := trainer.ParseStage(src)
+	if err != nil {
+		return nil, err
+	}
+	return stage.Config()
 }
 
 // maxLen is how many tokens of a state are read, by the base and after: it bounds

@@ -166,15 +166,20 @@ func (b *bench) readOutcome(r run, base string) (o outcome, done bool, err error
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, false, fmt.Errorf("%s: %w", r.dir(b), err)
 	}
-	var was bytes.Buffer
-	if err := json.Compact(&was, o.Stage); err != nil {
-		return o, false, err
+	was, err := trainer.ParseStage(o.Stage)
+	if err != nil {
+		return o, false, fmt.Errorf("%s: %w", r.dir(b), err)
 	}
-	now, err := b.stage(r)
+	then, err := was.Config()
 	if err != nil {
 		return o, false, err
 	}
-	if !bytes.Equal(was.Bytes(), now) || o.Rows != b.rows || o.Base != base {
+	now, err := b.config(r)
+	if err != nil {
+		return o, false, err
+	}
+	o.Variant = r.variant.name // its folder may be that of another that says the same
+	if !bytes.Equal(then, now) || o.Rows != b.rows || o.Base != base {
 		return o, false, fmt.Errorf("%s was run with another stage, other rows or another base: choose another -dir, or delete it", r.dir(b))
 	}
 	return o, true, nil
@@ -254,12 +259,7 @@ func (b *bench) row(w io.Writer, target, name string, results []outcome) error {
 		}
 		fmt.Fprintf(w, " %+.1f [%+.1f, %+.1f] |", 100*c.Delta, 100*c.Lo, 100*c.Hi)
 	}
-	kl := mean(func(o outcome) (sum float64) {
-		for _, s := range protected {
-			sum += o.Suites[s.name].KL / float64(len(protected))
-		}
-		return sum
-	})
+	kl := mean(func(o outcome) float64 { return o.Protection.Drift })
 	kept, removed, leak := "–", "–", "–"
 	if p := runs[0].Protection; p != nil && p.Subspace != "" {
 		kept = fmt.Sprintf("%.3f", mean(outcome.energy))
