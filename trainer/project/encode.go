@@ -101,27 +101,30 @@ func decode(all []byte) (*Subspace, error) {
 	}
 	for range d.count(16) {
 		b := Basis{Name: d.text(), In: d.size(), Out: d.size(), Rank: d.size()}
-		if d.err == nil && (b.In < 1 || b.Out < 1 || b.Rank < 1 || b.Rank > b.In) {
+		if d.err != nil {
+			break
+		}
+		if b.In < 1 || b.Out < 1 || b.Rank < 1 || b.Rank > b.In {
 			return nil, fmt.Errorf("layer %s is %d by %d with rank %d", b.Name, b.Out, b.In, b.Rank)
 		}
-		if n := len(s.Bases); d.err == nil && n > 0 && s.Bases[n-1].Name >= b.Name {
+		if n := len(s.Bases); n > 0 && s.Bases[n-1].Name >= b.Name {
 			return nil, fmt.Errorf("layer %s is not in order", b.Name)
 		}
-		b.V = d.floats(b.Rank * b.In)
-		b.Spectrum = d.floats(b.Rank)
-		if kept := d.floats(1); kept != nil {
+		b.V = d.floats(b.Rank, b.In)
+		b.Spectrum = d.floats(b.Rank, 1)
+		if kept := d.floats(1, 1); kept != nil {
 			b.Kept = kept[0]
 		}
-		b.KeptBy = d.floats(len(s.Suites))
-		if d.err != nil {
-			return nil, d.err
-		}
+		b.KeptBy = d.floats(len(s.Suites), 1)
 		s.Bases = append(s.Bases, b)
 	}
 	if d.err == nil && len(d.rest) > 0 {
 		d.err = errors.New("something follows it")
 	}
-	return s, d.err
+	if d.err != nil {
+		return nil, d.err
+	}
+	return s, nil
 }
 
 // decoder takes values off the front of rest. After an error it gives zeros.
@@ -131,8 +134,10 @@ type decoder struct {
 }
 
 func (d *decoder) take(n int) []byte {
-	if d.err != nil || n > len(d.rest) {
+	if d.err == nil && n > len(d.rest) {
 		d.err = errCut
+	}
+	if d.err != nil {
 		return nil
 	}
 	b := d.rest[:n]
@@ -151,8 +156,10 @@ func (d *decoder) size() int {
 // count is a number of things that take at least that many bytes each.
 func (d *decoder) count(least int) int {
 	n := d.size()
-	if n > len(d.rest)/least {
+	if d.err == nil && n > len(d.rest)/least {
 		d.err = errCut
+	}
+	if d.err != nil {
 		return 0
 	}
 	return n
@@ -160,16 +167,17 @@ func (d *decoder) count(least int) int {
 
 func (d *decoder) text() string { return string(d.take(d.size())) }
 
-func (d *decoder) floats(n int) []float64 {
-	if n > len(d.rest)/8 {
+// floats are m times n of them, n at least 1. Neither is believed: their product
+// may be more than an int holds.
+func (d *decoder) floats(m, n int) []float64 {
+	if d.err == nil && m > len(d.rest)/8/n {
 		d.err = errCut
+	}
+	if d.err != nil {
 		return nil
 	}
-	b := d.take(8 * n)
-	if b == nil {
-		return nil
-	}
-	v := make([]float64, n)
+	b := d.take(8 * m * n)
+	v := make([]float64, m*n)
 	for i := range v {
 		v[i] = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
 		if v[i]-v[i] != 0 {

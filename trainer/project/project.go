@@ -330,7 +330,8 @@ func (s *Subspace) Find(layer string) *Basis {
 // Build finds the bases. A layer's rank is the smallest whose rows keep c.Energy,
 // at most the cap and at least 1; with an energy of 1 it is every direction above
 // the rounding of the sums. Layers are worked on at once; the result does not
-// depend on how many.
+// depend on how many. A layer of 1,536 inputs takes about four seconds of a
+// processor with a cap of .25, and minutes with a cap of 1.
 func (b *Builder) Build(c Config) (*Subspace, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("project: %w", err)
@@ -423,7 +424,7 @@ func turn(v []float64) {
 // product in float32 on the device, the sum in float64.
 func (b *Builder) keptBy(basis *Basis, suites [][]float32) {
 	n := basis.Rank * basis.In
-	v, cv := b.dev.Alloc(n), b.scratch(&b.gx, n)
+	v, cv := b.scratch(&b.g, n), b.scratch(&b.gx, n)
 	c := b.scratch(&b.open, basis.In*basis.In)
 	b.dev.Write(v, narrow(basis.V))
 	b.read = slices.Grow(b.read[:0], n)[:n]
