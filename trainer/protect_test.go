@@ -23,7 +23,7 @@ import (
 // (a) nothing of the change in the subspace, (b) λ = 0 is the unprotected run,
 // (c) protected outputs of a linear model stay, (d) the mutants fail (a), (f2)
 // capability and base are the checkpoint, (f3) the leak at small changes, (g) the
-// ends. (e) and (f) stand in package project.
+// ends, (f) a doubled row. (e) stands in package project.
 
 // linearModel is a linear model y = Wx that learns to be another one, beside
 // inputs that are protected.
@@ -410,6 +410,40 @@ func TestProtectedCapability(t *testing.T) {
 	}
 	if name := "capability:" + string(first.Capability); r.Protection.Energy[name] <= 0 || r.Protection.Leak > 5e-6 {
 		t.Errorf("energy is %v, the leak %.2g", r.Protection.Energy, r.Protection.Leak)
+	}
+}
+
+// TestDoubledRows is (f): a suite whose rows are all there twice has the same
+// subspace, and one of other rows another.
+func TestDoubledRows(t *testing.T) {
+	w := newWorld(t, protected)
+	_, c := w.start(t)
+	f := &fit{Config: c, weights: c.Model.SHA256}
+	enc := c.Model.Encoder()
+	once, err := f.guard(t.Context(), enc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	twice := *once
+	twice.inputs, twice.suites = nil, nil
+	for i, in := range once.inputs {
+		twice.inputs = append(twice.inputs, in, in)
+		twice.suites = append(twice.suites, once.suites[i], once.suites[i])
+	}
+	half := *once
+	half.inputs, half.suites = once.inputs[:4], once.suites[:4]
+	for _, tt := range []struct {
+		name string
+		k    *keeper
+		same bool
+	}{{"doubled", &twice, true}, {"halved", &half, false}} {
+		s, err := f.subspace(t.Context(), enc, tt.k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same := s.SHA256() == once.subspace.SHA256(); same != tt.same {
+			t.Errorf("%s: the same subspace: %v, want %v", tt.name, same, tt.same)
+		}
 	}
 }
 
