@@ -28,7 +28,7 @@ func (q *quick) flag(flags *flag.FlagSet) {
 	q.columns.flag(flags)
 	flags.StringVar(&q.base, "base", "", "start from the checkpoint in this `folder`")
 	flags.StringVar(&q.encoder, "encoder", "", "start from a new checkpoint over the encoder in this `folder`")
-	flags.StringVar(&q.mode, "mode", "readout", "readout: a small head over the frozen base, seconds; full: everything; lora: two small factors a layer")
+	flags.StringVar(&q.mode, "mode", "readout", "readout: a small head over the frozen base, seconds; full: everything; lora: two small factors a layer, over a base that has learned something")
 	term.Natural(flags, &q.epochs, "epochs", "pass this `number` of times over the rows; 0 is the mode's default")
 	flags.Uint64Var(&q.seed, "seed", 1, "the `number` that the order of the rows and new weights come from")
 }
