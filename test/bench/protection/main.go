@@ -38,7 +38,7 @@
 //
 // # The table
 //
-// A row of it is a variant, over its seeds. A change is the mean over the seeds of
+// A row of it is a variant, over the seeds that were run. A change is the mean over the seeds of
 // accuracy after less before, in points; the interval is the 95 % paired bootstrap
 // over the suite's rows, a row's answers of all seeds drawn together, so it is about
 // other rows and not about other seeds. KL is KL(base‖model) in nats, without
@@ -82,7 +82,7 @@ type bench struct {
 	rows              int // of each split at most; 0: as suites says
 	steps, tokens     int
 	lrEncoder, lrHead float64
-	keep              bool
+	keep, done        bool
 }
 
 func main() {
@@ -108,6 +108,7 @@ func main() {
 	flag.Float64Var(&b.lrEncoder, "lr-encoder", 5e-5, "peak learning rate of the encoder")
 	flag.Float64Var(&b.lrHead, "lr-head", 5e-4, "peak learning rate of the head")
 	flag.BoolVar(&b.keep, "keep", false, "keep every run's checkpoint and record")
+	flag.BoolVar(&b.done, "done", false, "run nothing: the table of what is done")
 	one := flag.String("run", "", "do this one run here, TARGET/VARIANT/SEED or base, and no table")
 	flag.Parse()
 	b.targets, b.variants = strings.Split(*targets, ","), strings.Split(*names, ",")
@@ -162,6 +163,9 @@ func (b *bench) all(ctx context.Context) error {
 				o, done, err := b.readOutcome(r, sum)
 				if err != nil {
 					return err
+				}
+				if !done && b.done {
+					continue
 				}
 				if !done {
 					if err := b.process(ctx, r.String()); err != nil {

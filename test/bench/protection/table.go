@@ -219,11 +219,11 @@ func (b *bench) write(results []outcome) error {
 	}
 	var table bytes.Buffer
 	for _, target := range b.targets {
-		fmt.Fprintf(&table, "| %s | target |", target)
+		fmt.Fprintf(&table, "| %s, %d steps | target |", target, b.steps)
 		for _, s := range protected {
 			fmt.Fprintf(&table, " %s |", s.name)
 		}
-		fmt.Fprintf(&table, " KL | ‖D‖/‖W‖ | kept | removed | leak | steps | s/step | s |\n|---|---|%s---|---|---|---|---|---|---|---|\n", strings.Repeat("---|", len(protected)))
+		fmt.Fprintf(&table, " KL | ‖D‖/‖W‖ | kept | removed | leak | seeds | s/step | s |\n|---|---|%s---|---|---|---|---|---|---|---|\n", strings.Repeat("---|", len(protected)))
 		for _, name := range b.variants {
 			if err := b.row(&table, target, name, results); err != nil {
 				return err
@@ -266,9 +266,9 @@ func (b *bench) row(w io.Writer, target, name string, results []outcome) error {
 		removed = fmt.Sprintf("%.3f", mean(func(o outcome) float64 { return o.Protection.Share }))
 		leak = fmt.Sprintf("%.1e", mean(func(o outcome) float64 { return o.Protection.Leak }))
 	}
-	fmt.Fprintf(w, " %.3f | %.4f | %s | %s | %s | %.0f | %.2f | %.0f |\n",
+	fmt.Fprintf(w, " %.3f | %.4f | %s | %s | %s | %d | %.2f | %.0f |\n",
 		kl, mean(func(o outcome) float64 { return o.Norm }), kept, removed, leak,
-		mean(func(o outcome) float64 { return float64(o.Steps) }),
+		len(runs),
 		mean(func(o outcome) float64 { return o.StepSeconds }), mean(func(o outcome) float64 { return o.Seconds }))
 	return nil
 }
