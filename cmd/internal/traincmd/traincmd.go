@@ -13,7 +13,7 @@ func Program() term.Program {
 		About: "teach a decision model from labelled text, and keep the record",
 		Commands: []term.Command{
 			initCommand, importCommand, checkCommand, stageCommand, fitCommand,
-			calibrateCommand, askCommand, syncCommand, cancelCommand,
+			determinismCommand, calibrateCommand, askCommand, syncCommand, cancelCommand,
 		},
 	}
 }
