@@ -1,6 +1,7 @@
 // Package record holds the objects of the experiment record that producer and
-// server must judge alike: datasets and their items, artifacts, environments, and
-// the purposes that say what each may be used for (HIP-1334 §3 to §6).
+// server must judge alike: datasets and their items, artifacts, environments and the
+// determinism reports about them, and the purposes that say what each may be used for
+// (HIP-1334 §3 to §6).
 //
 // The types are the wire's: their json names are the specification's, and package
 // canon reads and writes them closed, so an enumeration holds only values it

@@ -28,8 +28,8 @@ var determinismCommand = term.Command{
 	Long: `
 Two replicas, A and B, train the stage from one start, one after the other. They
 are not repetitions: B computes on another number of threads, in another
-instruction set where the machine has one, and cuts each step into smaller
-micro-batches. The weights are hashed after steps 1, 2, 4, 8, 16, 32, 64 and 100.
+fast instruction set where the machine has a second one, and cuts each step into
+smaller micro-batches. The weights are hashed after steps 1, 2, 4, 8, 16, 32, 64 and 100.
 Where the stage plans fewer steps, its epochs are repeated.
 
 The report is kept in the spool, and train sync sends it. A run is eligible as a
