@@ -3,16 +3,26 @@ package eval
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/trainer/kai"
 )
 
-// Change is a paired change in accuracy with its 95 % interval, as fractions.
+// Change is a paired change in accuracy with its 95 % interval, as fractions, and
+// McNemar's exact test of it.
 type Change struct {
 	Delta  float64
 	Lo, Hi float64 // NaN where Groups is 1: one group has nothing to vary with
 	Groups int     // what the bootstrap draws: rows of one example are one group
+
+	// Lost and Gained are how many questions only the first answers have right, and
+	// only the second. P is the exact two-sided p-value of such a split, in (0, 1],
+	// were both equally likely. Unlike the interval it takes every question as
+	// independent of the others: where examples have several, it is too small.
+	Lost, Gained int
+	P            float64
 }
 
 // change is the rule whose numbers a person is shown: HIP-1334 §9.2's paired
@@ -39,9 +49,54 @@ func ChangeIn(before, after []gate.Item) (Change, bool) {
 	for _, it := range after {
 		groups[cmp.Or(it.Group, it.Item)] = true
 	}
-	c := Change{*r.Delta, *r.Lo, *r.Hi, len(groups)}
+	c := Change{Delta: *r.Delta, Lo: *r.Lo, Hi: *r.Hi, Groups: len(groups)}
+	right := map[[2]string]bool{}
+	for _, it := range before {
+		right[[2]string{it.Item, it.Question}] = *it.Correct
+	}
+	for _, it := range after {
+		switch was := right[[2]string{it.Item, it.Question}]; {
+		case was && !*it.Correct:
+			c.Lost++
+		case !was && *it.Correct:
+			c.Gained++
+		}
+	}
+	c.P = gate.McNemar(uint64(c.Gained), uint64(c.Lost))
 	if c.Groups < 2 {
 		c.Lo, c.Hi = math.NaN(), math.NaN()
 	}
 	return c, true
+}
+
+// KL is how far a model's answers have gone from another's to the same questions:
+// the mean over questions of KL(before‖after) of their probabilities, in nats. It
+// is 0 where they are equal, and finite: a probability of after counts as at least
+// 1e-12, as in the metric nll. It is false when the predictions are not of the same
+// questions, or of none.
+//
+// The sum is in the order of items and then questions, however they are listed.
+func KL(before, after []gate.Prediction) (nats float64, ok bool) {
+	key := func(a, b gate.Prediction) int {
+		return cmp.Or(cmp.Compare(a.Item, b.Item), cmp.Compare(a.Question, b.Question))
+	}
+	before, after = slices.SortedStableFunc(slices.Values(before), key), slices.SortedStableFunc(slices.Values(after), key)
+	if len(before) != len(after) || len(before) == 0 {
+		return 0, false
+	}
+	sum := 0.0
+	for i, b := range before {
+		a := after[i]
+		if key(a, b) != 0 || len(a.Probabilities) != len(b.Probabilities) {
+			return 0, false
+		}
+		q := slices.Clone(a.Probabilities)
+		for j, p := range b.Probabilities {
+			if p != q[j] { // so that what is equal and small counts for nothing
+				q[j] = max(q[j], 1e-12)
+			}
+		}
+		sum += kai.Teacher{P: b.Probabilities}.KL(kai.Teacher{P: q})
+	}
+	return sum / float64(len(before)), true
 }

@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/hanzoai/link/spool/gate"
@@ -24,6 +25,16 @@ func TestChangeIn(t *testing.T) {
 		}
 		return list
 	}
+	backwards := func(list []gate.Item) []gate.Item {
+		slices.Reverse(list)
+		return list
+	}
+	mirrored := func(list []gate.Item) []gate.Item {
+		for i := range list {
+			list[i].Correct = new(!*list[i].Correct)
+		}
+		return list
+	}
 	unknown := math.NaN()
 	tests := []struct {
 		name          string
@@ -31,14 +42,19 @@ func TestChangeIn(t *testing.T) {
 		delta         float64
 		groups        int
 		wide          bool // the interval has a width
+		lost, gained  int
+		p             float64 // 2·Σ C(n, k)/2ⁿ up to the smaller count, at most 1
 	}{
-		{"nothing changed", items(10, 5), items(10, 5), 0, 10, false},
-		{"all repaired", items(10, 0), items(10, 10), 1, 10, false},
-		{"half repaired", items(10, 0), items(10, 5), .5, 10, true},
-		{"one group", grouped(items(10, 0)), grouped(items(10, 5)), .5, 1, false},
-		{"rows on one side only", items(10, 0), items(5, 5), unknown, 0, false},
-		{"no rows", nil, nil, unknown, 0, false},
-		{"rows without a verdict", []gate.Item{{Item: "a", Question: "q"}}, []gate.Item{{Item: "a", Question: "q"}}, unknown, 0, false},
+		{"nothing changed", items(10, 5), items(10, 5), 0, 10, false, 0, 0, 1},
+		{"all repaired", items(10, 0), items(10, 10), 1, 10, false, 0, 10, 2. / 1024},
+		{"half repaired", items(10, 0), items(10, 5), .5, 10, true, 0, 5, 2. / 32},
+		{"some lost", items(10, 8), items(10, 5), -.3, 10, true, 3, 0, 2. / 8},
+		{"listed backwards", items(10, 8), backwards(items(10, 5)), -.3, 10, true, 3, 0, 2. / 8},
+		{"as many lost as gained", items(10, 5), mirrored(items(10, 5)), 0, 10, true, 5, 5, 1},
+		{"one group", grouped(items(10, 0)), grouped(items(10, 5)), .5, 1, false, 0, 5, 2. / 32},
+		{"rows on one side only", items(10, 0), items(5, 5), unknown, 0, false, 0, 0, 0},
+		{"no rows", nil, nil, unknown, 0, false, 0, 0, 0},
+		{"rows without a verdict", []gate.Item{{Item: "a", Question: "q"}}, []gate.Item{{Item: "a", Question: "q"}}, unknown, 0, false, 0, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,9 +68,50 @@ func TestChangeIn(t *testing.T) {
 			if c.Groups == 1 && !(math.IsNaN(c.Lo) && math.IsNaN(c.Hi)) {
 				t.Errorf("one group has the interval %v to %v", c.Lo, c.Hi)
 			}
-			if c.Delta != tt.delta || c.Lo > c.Delta || c.Hi < c.Delta || (c.Lo < c.Hi) != tt.wide {
+			if c.Lost != tt.lost || c.Gained != tt.gained || c.P != tt.p {
+				t.Errorf("ChangeIn = %+v, want %d lost, %d gained, p %v", c, tt.lost, tt.gained, tt.p)
+			}
+			if math.Abs(c.Delta-tt.delta) > 1e-15 || c.Lo > c.Delta || c.Hi < c.Delta || (c.Lo < c.Hi) != tt.wide {
 				t.Errorf("ChangeIn = %+v, want %v and an interval (wide: %t) around it", c, tt.delta, tt.wide)
 			}
 		})
+	}
+}
+
+// TestKL: the mean divergence of pairs of answers, in nats.
+func TestKL(t *testing.T) {
+	at := func(item string, p ...float64) gate.Prediction {
+		return gate.Prediction{Item: item, Question: "q", Probabilities: p}
+	}
+	list := func(p ...gate.Prediction) []gate.Prediction { return p }
+	half := list(at("a", .5, .5))
+	for _, tt := range []struct {
+		name          string
+		before, after []gate.Prediction
+		want          float64
+		ok            bool
+	}{
+		{"the same", half, half, 0, true},
+		{"the same, and sure", list(at("a", 1, 0)), list(at("a", 1, 0)), 0, true},
+		{"the same, and surer than the clip", list(at("a", 1, 1e-300)), list(at("a", 1, 1e-300)), 0, true},
+		{"sure became even", list(at("a", 1, 0)), half, math.Ln2, true},
+		{"even became sharp", half, list(at("a", .9, .1)), .5*math.Log(.5/.9) + .5*math.Log(.5/.1), true},
+		{"what was sure is left out", list(at("a", 1, 0)), list(at("a", 0, 1)), -math.Log(1e-12), true},
+		{"the mean of two", list(at("a", 1, 0), at("b", 1, 0)), list(at("b", 1, 0), at("a", .5, .5)), math.Ln2 / 2, true},
+		{"another item", half, list(at("b", .5, .5)), 0, false},
+		{"more options", half, list(at("a", .5, .25, .25)), 0, false},
+		{"more questions", half, list(at("a", .5, .5), at("b", .5, .5)), 0, false},
+		{"none", nil, nil, 0, false},
+	} {
+		got, ok := KL(tt.before, tt.after)
+		if math.Abs(got-tt.want) > 1e-14*(1+tt.want) || ok != tt.ok {
+			t.Errorf("%s: KL = %v, %t, want %v, %t", tt.name, got, ok, tt.want, tt.ok)
+		}
+	}
+	a, b := list(at("a", .2, .8), at("b", .7, .3), at("c", .1, .9)), list(at("a", .3, .7), at("b", .6, .4), at("c", .4, .6))
+	one, _ := KL(a, b)
+	slices.Reverse(a)
+	if two, _ := KL(a, b); one != two {
+		t.Errorf("listed backwards KL is %v, was %v", two, one)
 	}
 }

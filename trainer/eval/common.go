@@ -66,6 +66,21 @@ func MostCommon(rows []decision.Row) Common {
 	return c
 }
 
+// Chance is the accuracy of answering at random: the mean over questions that have
+// a target of 1/options; NaN where none has.
+func Chance(rows []decision.Row) float64 {
+	sum, n := 0.0, 0
+	for _, row := range rows {
+		for _, a := range row.Asked {
+			if a.Target != nil {
+				sum += 1 / float64(len(a.Question.Options))
+				n++
+			}
+		}
+	}
+	return sum / float64(n)
+}
+
 // Gold is the key of the option that a question's target gives most; see
 // [Evaluate] on ties.
 func Gold(a decision.Asked) string {

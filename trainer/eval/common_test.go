@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,5 +32,21 @@ func TestMostCommon(t *testing.T) {
 		if d := cmp.Diff(tt.want, MostCommon(tt.rows)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, d)
 		}
+	}
+}
+
+// TestChance: of questions with two options and with four, chance is between.
+func TestChance(t *testing.T) {
+	question := func(n int, target []float64) decision.Row {
+		q := decision.Question{Type: decision.Choice, Options: make([]decision.Option, n)}
+		return decision.Row{Asked: []decision.Asked{{Key: "q", Question: q, Target: target}}}
+	}
+	two, four := question(2, []float64{1, 0}), question(4, []float64{0, 0, 0, 1})
+	unlabelled := question(3, nil)
+	if got := Chance([]decision.Row{two, four, unlabelled}); got != .375 {
+		t.Errorf("of a half and a quarter Chance = %v, want .375", got)
+	}
+	if got := Chance([]decision.Row{unlabelled}); !math.IsNaN(got) {
+		t.Errorf("of no gold answers Chance = %v, want NaN", got)
 	}
 }
