@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/hanzoai/link/kernels"
@@ -26,6 +27,7 @@ type EvalConfig struct {
 	Subject  canon.SHA256 // the model's checkpoint artifact, held by the Recorder
 	Device   kernels.Device
 	Recorder Recorder
+	Flips    int // rows of a suite that are asked in other orders of their options; 0: none
 
 	By       string
 	Job      string
@@ -51,10 +53,19 @@ type SuiteResult struct {
 	// Cut and Tokens are 0 where a resumed run read the answers back from its
 	// record.
 	eval.Result
-	Before []gate.Measure // the base's, nil without a baseline
-	Change *eval.Change   // since the base's, nil without a baseline or gold answers
-	Common eval.Common    // always giving the most common answer; set by Fit
+	Flips eval.Flipped // answers that changed with the order of options; Asked 0: nobody looked
+
+	// What follows stands beside a base's answers; [Stage.Compare] and [Fit] set it.
+	Before  []gate.Measure // the base's, nil without a baseline
+	Change  *eval.Change   // since the base's, nil without a baseline or gold answers
+	KL      *float64       // mean KL(base‖model) over the questions, in nats; nil without a baseline
+	Common  eval.Common    // always giving the most common answer
+	Chance  float64        // accuracy of answering at random; NaN without gold answers
+	Verdict gate.Outcome   // of the gate's rules on the suite, fail where one fails; "" where none judges it
 }
+
+// FlipRows is how many rows of a suite [Fit] asks in other orders of their options.
+const FlipRows = 16
 
 // Evaluate answers a build's evaluate sets as a run of its own, of kind eval, and
 // records it. The base is evaluated so before it is trained. A run that has
@@ -99,6 +110,9 @@ func Evaluate(ctx context.Context, c EvalConfig) (Evaluated, error) {
 		}
 		r, err := rec.evaluate(ctx, c.Model, s, rows, c.Subject, c.Progress)
 		if err != nil {
+			return Evaluated{}, interrupted(err)
+		}
+		if r.Flips, err = rec.flips(ctx, c.Model, rows, c.Flips, r.Evaluation); err != nil {
 			return Evaluated{}, interrupted(err)
 		}
 		out.Suites = append(out.Suites, r)
@@ -167,7 +181,7 @@ func (r recorder) evaluate(ctx context.Context, m *kai.Model, s *data.Set, rows 
 			return res, err
 		}
 	} else if e := r.Run().Evaluations()[known]; e.Ended != nil {
-		res.Result, err = r.readBack(e)
+		res.Result, err = readBack(e, r.OpenArtifact)
 		return res, err
 	}
 	tell := func(done int) {
@@ -179,6 +193,20 @@ func (r recorder) evaluate(ctx context.Context, m *kai.Model, s *data.Set, rows 
 		return res, fmt.Errorf("suite %s: %w", s.Suite, err)
 	}
 	return res, r.complete(res, subject)
+}
+
+// flips asks n of an evaluation's rows with their options in other orders and notes
+// what changed beside the run's log, anew when the run is resumed.
+func (r recorder) flips(ctx context.Context, m *kai.Model, rows []decision.Row, n int, evaluation string) (eval.Flipped, error) {
+	found, err := eval.Flips(ctx, m, rows, n)
+	if err != nil || found.Asked == 0 {
+		return found, err
+	}
+	type note struct {
+		Evaluation string `json:"evaluation"`
+		eval.Flipped
+	}
+	return found, r.Metric(map[string]note{"flips": {evaluation, found}})
 }
 
 // complete stores an evaluation's artifacts and appends EVAL_COMPLETED. Of a
@@ -211,11 +239,11 @@ func (r recorder) complete(res SuiteResult, subject canon.SHA256) error {
 	return err
 }
 
-// readBack reads an evaluation's answers from the record.
-func (r recorder) readBack(e event.Evaluation) (eval.Result, error) {
+// readBack reads an evaluation's answers from the artifacts that its record names.
+func readBack(e event.Evaluation, open func(canon.SHA256) (io.ReadCloser, error)) (eval.Result, error) {
 	res := eval.Result{Measures: e.Measures}
 	if e.PredictionsSHA256 != nil {
-		f, err := r.OpenArtifact(*e.PredictionsSHA256)
+		f, err := open(*e.PredictionsSHA256)
 		if err != nil {
 			return res, err
 		}
@@ -225,7 +253,7 @@ func (r recorder) readBack(e event.Evaluation) (eval.Result, error) {
 		}
 	}
 	if e.ItemsSHA256 != nil {
-		f, err := r.OpenArtifact(*e.ItemsSHA256)
+		f, err := open(*e.ItemsSHA256)
 		if err != nil {
 			return res, err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hanzoai/link/spool"
 	"github.com/hanzoai/link/spool/event"
+	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/decision"
 	"github.com/hanzoai/link/trainer/eval"
@@ -105,6 +106,70 @@ func TestEvaluateResume(t *testing.T) {
 	m := newMemory("base")
 	if err, _ := run(m, ctx); !errors.Is(err, ErrInterrupted) || m.fold.View().Ended != nil {
 		t.Errorf("a cancelled evaluation = %v, ended %v; want it interrupted and open", err, m.fold.View().Ended)
+	}
+}
+
+// TestBeside: a run's answers stand beside the base's, each suite has the outcome of
+// its own rules, and the same is found again from the record alone.
+func TestBeside(t *testing.T) {
+	w := newWorld(t, func(stage map[string]any) {
+		protected(stage)
+		stage["protect"].(map[string]any)["budget"] = map[string]any{"accuracy": 0.5, "ece": 0.0}
+	})
+	m, c := w.start(t)
+	r, err := Fit(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Evaluations) != 2 {
+		t.Fatalf("%d suites were evaluated, want 2", len(r.Evaluations))
+	}
+	for _, s := range r.Evaluations {
+		want := gate.Pass
+		for i, rule := range r.Gate.Rules {
+			if rule.Dataset == s.Dataset.ID && !r.Verdict.Rules[i].Pass {
+				want = gate.Fail
+			}
+		}
+		if s.Verdict != want {
+			t.Errorf("%s: verdict %q, its rules make it %q", s.Suite, s.Verdict, want)
+		}
+		if s.Protected == s.Target || s.Protected != (s.Suite == "animals") {
+			t.Errorf("%s: protected %t, target %t", s.Suite, s.Protected, s.Target)
+		}
+		chance := map[string]float64{"colors": 1. / 3, "animals": .5}[s.Suite]
+		if math.Abs(s.Chance-chance) > 1e-15 {
+			t.Errorf("%s: chance is %v, want %v", s.Suite, s.Chance, chance)
+		}
+		if s.KL == nil || !(*s.KL > 0) || s.Change == nil || s.Before == nil {
+			t.Errorf("%s: KL %v, change %v, before %v: want them all", s.Suite, s.KL, s.Change, s.Before)
+		}
+		if want := (eval.Flipped{Asked: s.Rows}); s.Flips != want {
+			t.Errorf("%s: asked in other orders %+v, want %+v", s.Suite, s.Flips, want)
+		}
+		note := fmt.Sprintf(`{"flips":{"asked":%d,"changed":0,"evaluation":"%s"}}`, s.Rows, s.Evaluation)
+		if !slices.Contains(m.metrics, note) {
+			t.Errorf("%s: the metrics lack %s: %s", s.Suite, note, m.metrics)
+		}
+	}
+
+	after, err := Recorded("run", m.Run(), m.OpenArtifact)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range after.Suites {
+		after.Suites[i].Suite = r.Evaluations[i].Suite
+	}
+	compared, err := w.stage.Compare(w.build, *w.baseline, after.Suites)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range compared {
+		was := r.Evaluations[i]
+		s.Result, was.Result, s.Flips, was.Flips, s.Dataset, was.Dataset = eval.Result{}, eval.Result{}, eval.Flipped{}, eval.Flipped{}, record.Dataset{}, record.Dataset{}
+		if d := cmp.Diff(was, s); d != "" {
+			t.Errorf("from the record the suite differs:\n%s", d)
+		}
 	}
 }
 

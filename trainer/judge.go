@@ -13,7 +13,6 @@ import (
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/data"
-	"github.com/hanzoai/link/trainer/eval"
 )
 
 // Gate is the gate that the stage's budget and suites make: each protected suite
@@ -84,8 +83,13 @@ func (f *fit) gate() (*canon.Hash, error) {
 	return &h, err
 }
 
-// evaluate answers every evaluate set of the build with the trained model.
+// evaluate answers every evaluate set of the build with the trained model, and puts
+// the answers beside the base's.
 func (f *fit) evaluate(ctx context.Context) error {
+	before := Evaluated{}
+	if f.Baseline != nil {
+		before = *f.Baseline
+	}
 	for _, s := range f.Build.Role(record.RoleEvaluate) {
 		rows, err := s.Rows()
 		if err != nil {
@@ -95,19 +99,10 @@ func (f *fit) evaluate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.Protected = slices.Contains(f.Stage.Protect.Suites, s.Suite)
-		r.Target = slices.Contains(f.Stage.Evaluation.Suites, s.Suite)
-		if f.Baseline != nil {
-			for _, b := range f.Baseline.Suites {
-				if b.Dataset.ID == s.Dataset.ID {
-					r.Before = b.Measures
-					if c, ok := eval.ChangeIn(b.Items, r.Items); ok {
-						r.Change = &c
-					}
-				}
-			}
+		if r.Flips, err = f.rec.flips(ctx, f.Model, rows, FlipRows, r.Evaluation); err != nil {
+			return err
 		}
-		r.Common = eval.MostCommon(rows)
+		f.Stage.beside(&r, rows, before)
 		seen := 0
 		for _, row := range rows {
 			if f.set.states[row.State] {
@@ -153,6 +148,7 @@ func (f *fit) judge() error {
 	}
 	v := f.res.Gate.Evaluate(gateEvaluations(f.res.Evaluations), gateEvaluations(f.Baseline.Suites))
 	f.res.Verdict = &v
+	judged(f.res.Evaluations, *f.res.Gate, v)
 	if slices.ContainsFunc(f.rec.Run().View().Gates, func(g event.GateEvaluated) bool { return g.GateSpecHash == v.GateSpecHash }) {
 		return nil
 	}

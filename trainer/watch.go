@@ -2,8 +2,10 @@ package trainer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/trainer/eval"
 )
 
@@ -31,6 +33,8 @@ const (
 	OneGroup        = "one_group"         // a suite is one group of rows: its change has no interval
 	FewGroups       = "few_groups"        // so few that the interval says little
 	NoHeldOut       = "no_held_out"       // nothing was held out to fit temperatures on
+	AtChance        = "at_chance"         // the base answers a protected suite no better than without looking
+	OrderFlips      = "order_flips"       // answers changed with the order of options, which is a fault of this program
 )
 
 // noHeldOut is the warning of its code.
@@ -100,6 +104,12 @@ func suiteWarnings(r SuiteResult, seen int, t *Tolerance) []Warning {
 		add(Truncated, "%d of %d rows are longer than the model reads and were cut from the right", r.Cut.Rows, r.Rows)
 	}
 	list = append(list, trustWarnings(r)...)
+	if than := atChance(r); r.Protected && than != "" {
+		add(AtChance, "the base is right no more often than %s: protecting it protects nothing; teach it first, or leave it out of protect.suites", than)
+	}
+	if f := r.Flips; f.Changed > 0 {
+		add(OrderFlips, "%d of %d questions were answered differently when their options were listed in another order: that is a fault of this program, please report it", f.Changed, f.Asked)
+	}
 	if seen > 0 {
 		add(Seen, "%d of %d states also train: its numbers say little about new ones", seen, r.Rows)
 	}
@@ -107,6 +117,23 @@ func suiteWarnings(r SuiteResult, seen int, t *Tolerance) []Warning {
 		add(TooSmall, "a budget of %g on %d questions is %.1f of them, which chance moves: use more rows or a wider budget", t.Accuracy, questions, t.Accuracy*rows)
 	}
 	return list
+}
+
+// atChance says what is right as often as the base is on a suite without looking
+// at a state, "" where nothing is and where the base was not evaluated.
+func atChance(r SuiteResult) string {
+	i := slices.IndexFunc(r.Before, func(m gate.Measure) bool { return m.Category == gate.All && m.Metric == gate.Accuracy })
+	if i < 0 || r.Common.Of == 0 {
+		return ""
+	}
+	base := r.Before[i].Value - 1e-9 // so that the last bits of a mean do not decide
+	switch {
+	case base <= r.Chance:
+		return fmt.Sprintf("chance, %.1f %% against %.1f %%", 100*r.Before[i].Value, 100*r.Chance)
+	case base <= r.Common.Accuracy():
+		return fmt.Sprintf("always giving the most common answer, %.1f %% against %.1f %%", 100*r.Before[i].Value, 100*r.Common.Accuracy())
+	}
+	return ""
 }
 
 // fewGroups is under how many groups a bootstrap's interval is too narrow to rely

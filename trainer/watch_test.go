@@ -87,6 +87,50 @@ func TestSuiteWarnings(t *testing.T) {
 	}
 }
 
+// TestAtChance: a protected suite that the base answers no better than without
+// looking is named, with what is as good; and one whose answers depend on the order
+// of options is.
+func TestAtChance(t *testing.T) {
+	suite := func(before float64, chance float64, common int) SuiteResult {
+		r := SuiteResult{
+			Suite: "s", Protected: true, Chance: chance, Common: eval.Common{Answer: "a", Right: common, Of: 100, Questions: 1, Golds: 4, Options: 4},
+			Before: []gate.Measure{{Category: "other", Metric: gate.Accuracy, Value: 1}, {Category: gate.All, Metric: gate.Accuracy, Value: before}},
+		}
+		for i := range 100 {
+			correct := i < 90
+			r.Items = append(r.Items, gate.Item{Item: fmt.Sprint(i), Correct: &correct})
+		}
+		r.Rows, r.Answers = 100, 4
+		return r
+	}
+	unprotected, alone := suite(.2, .25, 40), suite(.2, .25, 40)
+	unprotected.Protected, alone.Before = false, nil
+	unlabelled, flipped := suite(.2, math.NaN(), 0), suite(.6, .25, 40)
+	unlabelled.Common = eval.Common{}
+	flipped.Flips = eval.Flipped{Asked: 16, Changed: 1}
+	for _, tt := range []struct {
+		name string
+		r    SuiteResult
+		want []string
+		says string
+	}{
+		{"better than both", suite(.41, .25, 40), nil, ""},
+		{"below chance", suite(.2, .25, 40), []string{AtChance}, "no more often than chance, 20.0 % against 25.0 %"},
+		{"at chance", suite(.25, .25, 30), []string{AtChance}, "chance, 25.0 % against 25.0 %"},
+		{"above chance, and no better than one answer", suite(.4, .25, 40), []string{AtChance}, "always giving the most common answer, 40.0 % against 40.0 %"},
+		{"a last bit above one answer", suite(.4+1e-16, .25, 40), []string{AtChance}, "40.0 % against 40.0 %"},
+		{"not protected", unprotected, nil, ""},
+		{"no baseline", alone, nil, ""},
+		{"no gold answers", unlabelled, nil, ""},
+		{"the order of options decides", flipped, []string{OrderFlips}, "1 of 16 questions"},
+	} {
+		got := suiteWarnings(tt.r, 0, nil)
+		if !slices.Equal(codes(got), tt.want) || len(got) > 0 && !strings.Contains(got[0].Text, tt.says) {
+			t.Errorf("%s: warnings = %+v, want %v saying %q", tt.name, got, tt.want, tt.says)
+		}
+	}
+}
+
 // TestTrust: when a suite's numbers say less than they seem to.
 func TestTrust(t *testing.T) {
 	suite := func(right int, c eval.Common, change *eval.Change) SuiteResult {
