@@ -19,9 +19,10 @@ import (
 // the org and the activity's project, and of one run, the activity's: its events,
 // and no artifact that says another run made it. Datasets and gates are the org's,
 // whoever sends them. A determinism report speaks for every run of an environment, so
-// a node may send none, and the spool that it sends shows none. It may do so for as long as its install is linked under that id,
-// and no other install may, also after the activity has ended: a machine that was
-// offline has a record to catch up with.
+// a node may send none, and the spool that it sends shows none. A node may do all this
+// for as long as its install is linked under that id, and no other install may, also
+// after the activity has ended: a machine that was offline has a record to catch up
+// with.
 
 // A recordRoute is one route of the record, as a pattern's method and path.
 type recordRoute struct{ method, path string }
