@@ -146,7 +146,7 @@ func TestEveryCallFails(t *testing.T) {
 				if err != nil || len(report.Refused) > 0 {
 					t.Fatalf("call %d, %s: Drain = %v, %+v", n, c.calls[n-1], err, report.Refused)
 				}
-				total = len(c.calls) - 1 // one was a repetition
+				total = len(c.calls) - len(*waits) // a repetition after each; a busy machine waits more than once
 				if len(*waits) == 0 {
 					t.Errorf("call %d: no wait", n)
 				}
