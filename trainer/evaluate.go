@@ -112,7 +112,7 @@ func Evaluate(ctx context.Context, c EvalConfig) (Evaluated, error) {
 		if err != nil {
 			return Evaluated{}, interrupted(err)
 		}
-		if r.Flips, err = rec.flips(ctx, c.Model, rows, c.Flips, r.Evaluation); err != nil {
+		if r.Flips, err = eval.Flips(ctx, c.Model, rows, c.Flips); err != nil {
 			return Evaluated{}, interrupted(err)
 		}
 		out.Suites = append(out.Suites, r)
@@ -193,20 +193,6 @@ func (r recorder) evaluate(ctx context.Context, m *kai.Model, s *data.Set, rows 
 		return res, fmt.Errorf("suite %s: %w", s.Suite, err)
 	}
 	return res, r.complete(res, subject)
-}
-
-// flips asks n of an evaluation's rows with their options in other orders and notes
-// what changed beside the run's log, anew when the run is resumed.
-func (r recorder) flips(ctx context.Context, m *kai.Model, rows []decision.Row, n int, evaluation string) (eval.Flipped, error) {
-	found, err := eval.Flips(ctx, m, rows, n)
-	if err != nil || found.Asked == 0 {
-		return found, err
-	}
-	type note struct {
-		Evaluation string `json:"evaluation"`
-		eval.Flipped
-	}
-	return found, r.Metric(map[string]note{"flips": {evaluation, found}})
 }
 
 // complete stores an evaluation's artifacts and appends EVAL_COMPLETED. Of a

@@ -13,6 +13,7 @@ import (
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
 	"github.com/hanzoai/link/trainer/data"
+	"github.com/hanzoai/link/trainer/eval"
 )
 
 // Gate is the gate that the stage's budget and suites make: each protected suite
@@ -99,7 +100,7 @@ func (f *fit) evaluate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if r.Flips, err = f.rec.flips(ctx, f.Model, rows, FlipRows, r.Evaluation); err != nil {
+		if r.Flips, err = eval.Flips(ctx, f.Model, rows, FlipRows); err != nil {
 			return err
 		}
 		f.Stage.beside(&r, rows, before)
