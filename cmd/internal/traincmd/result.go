@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/hanzoai/link/cmd/internal/report"
@@ -18,6 +19,8 @@ func progressLine(p trainer.Progress) string {
 	switch p.Phase {
 	case trainer.Preparing:
 		return fmt.Sprintf("preparing rows: %d of %d", p.Done, p.Rows)
+	case trainer.Protecting:
+		return fmt.Sprintf("reading what protects %s: %d of %d rows", p.Suite, p.Done, p.Rows)
 	case trainer.Reading:
 		return fmt.Sprintf("reading rows: %d of %d", p.Done, p.Rows)
 	case trainer.Calibrating:
@@ -28,6 +31,9 @@ func progressLine(p trainer.Progress) string {
 	line := fmt.Sprintf("step %d of %d  loss %.4f  %s tokens/s", p.Step, p.Steps, p.Loss, thousands(p.Rate))
 	if p.Left > 0 {
 		line += "  " + p.Left.Round(time.Second).String() + " left"
+	}
+	if p.Share > 0 {
+		line += fmt.Sprintf("  %.0f %% of the gradient removed", 100*p.Share)
 	}
 	if p.SelectNLL > 0 {
 		line += fmt.Sprintf("  held-out loss %.4f", p.SelectNLL)
@@ -59,7 +65,34 @@ type suiteOutcome struct {
 	Before     []gate.Measure `json:"before"`
 	After      []gate.Measure `json:"after"`
 	MostCommon *float64       `json:"most_common"` // accuracy of always giving the most common answer; null without gold answers
+	Chance     *float64       `json:"chance"`      // accuracy of answering at random; null without gold answers
+	Change     *changeOutcome `json:"change"`      // null without a baseline or gold answers
+	KL         *float64       `json:"kl"`          // mean KL(base‖model) in nats; null without a baseline
+	Flips      *eval.Flipped  `json:"flips"`       // questions asked in other orders of their options; null when none was
+	Verdict    string         `json:"verdict"`     // of the gate's rules on the suite: pass, fail, or "" where none judges it
 	Cut        *cutOutcome    `json:"cut"`         // null where a resumed run read the answers back
+}
+
+// changeOutcome is a change in accuracy since the base.
+type changeOutcome struct {
+	Delta  float64  `json:"delta"` // a fraction
+	Lo     *float64 `json:"lo"`    // its 95 % interval; null where the rows are one group
+	Hi     *float64 `json:"hi"`
+	Groups int      `json:"groups"`
+	Lost   int      `json:"lost"`   // questions that only the base has right
+	Gained int      `json:"gained"` // and that only the trained model has
+	P      float64  `json:"p"`      // McNemar's exact two-sided p of those two
+}
+
+func changeOf(c *eval.Change) *changeOutcome {
+	if c == nil {
+		return nil
+	}
+	o := &changeOutcome{Delta: c.Delta, Groups: c.Groups, Lost: c.Lost, Gained: c.Gained, P: c.P}
+	if !math.IsNaN(c.Lo) {
+		o.Lo, o.Hi = &c.Lo, &c.Hi
+	}
+	return o
 }
 
 // cutOutcome is rows whose state was cut to what the model reads.
@@ -78,33 +111,38 @@ type warningOutcome struct {
 
 // outcome is a run's result, as --json prints it.
 type outcome struct {
-	Run        string           `json:"run"`
-	Status     string           `json:"status"`
-	Steps      int              `json:"steps"`
-	Tokens     uint64           `json:"tokens"`
-	Cut        *cutOutcome      `json:"cut"`   // of the training rows
-	Ended      string           `json:"ended"` // why a readout ended when it did; "" of any other run
-	Checkpoint string           `json:"checkpoint"`
-	SHA256     string           `json:"checkpoint_sha256"`
-	Capability string           `json:"capability_sha256"`
-	Suites     []suiteOutcome   `json:"suites"`
-	Verdict    *gate.Verdict    `json:"verdict"`
-	Warnings   []warningOutcome `json:"warnings"`
-	Report     string           `json:"report"`
+	Run        string              `json:"run"`
+	Status     string              `json:"status"`
+	Steps      int                 `json:"steps"`
+	Tokens     uint64              `json:"tokens"`
+	Cut        *cutOutcome         `json:"cut"`   // of the training rows
+	Ended      string              `json:"ended"` // why a readout ended when it did; "" of any other run
+	Checkpoint string              `json:"checkpoint"`
+	SHA256     string              `json:"checkpoint_sha256"`
+	Capability string              `json:"capability_sha256"`
+	Protection *trainer.Protection `json:"protection"` // null where nothing was trained but a readout
+	Suites     []suiteOutcome      `json:"suites"`
+	Verdict    *gate.Verdict       `json:"verdict"`
+	Warnings   []warningOutcome    `json:"warnings"`
+	Report     string              `json:"report"`
 }
 
 func outcomeOf(r trainer.Result, page string) outcome {
 	o := outcome{
 		Run: r.Run, Status: string(r.Status), Steps: r.Steps, Tokens: r.Tokens, Cut: cutOf(r.Cut), Ended: r.Ended, Checkpoint: r.CheckpointDir,
-		SHA256: string(r.Checkpoint), Capability: string(r.Capability), Verdict: r.Verdict, Report: page,
+		SHA256: string(r.Checkpoint), Capability: string(r.Capability), Protection: r.Protection,
+		Verdict: r.Verdict, Report: page,
 	}
 	for _, s := range r.Evaluations {
 		suite := suiteOutcome{
 			Suite: s.Suite, Dataset: s.Dataset.ID, Evaluation: s.Evaluation, Role: role(s), Rows: len(s.Items),
-			Before: s.Before, After: s.Measures,
+			Before: s.Before, After: s.Measures, Change: changeOf(s.Change), KL: s.KL, Verdict: string(s.Verdict),
 		}
 		if s.Common.Of > 0 {
-			suite.MostCommon = new(s.Common.Accuracy())
+			suite.MostCommon, suite.Chance = new(s.Common.Accuracy()), &s.Chance
+		}
+		if s.Flips.Asked > 0 {
+			suite.Flips = &s.Flips
 		}
 		if s.Tokens > 0 {
 			suite.Cut = cutOf(s.Result.Cut)
@@ -127,29 +165,49 @@ func role(s trainer.SuiteResult) string {
 	return ""
 }
 
-// showResult prints a run's suites before and after, what was noticed, and the
-// one sentence that matters.
+// showResult prints a run's suites before and after, what its protection came to,
+// what was noticed, and the one sentence that matters.
 func showResult(w io.Writer, r trainer.Result, stage trainer.Stage, page string) {
 	table := term.NewTable(w)
-	table.Row("suite", "", "rows", "before", "after", "most common", "change", "95 % interval", "log loss", "ece", "verdict")
+	protected := slices.ContainsFunc(r.Evaluations, func(s trainer.SuiteResult) bool { return s.Protected })
+	header := []string{"suite", "", "rows", "before", "after", "most common", "change", "95 % interval", "p", "log loss", "ece"}
+	if protected {
+		header = append(header, "kl") // how far the base's answers are left
+	}
+	table.Row(append(header, "flips", "verdict")...)
 	for _, s := range r.Evaluations {
-		common, change, interval := math.NaN(), "", ""
+		common, change, interval, p := math.NaN(), "", "", ""
 		if s.Common.Of > 0 {
 			common = s.Common.Accuracy()
 		}
 		if c := s.Change; c != nil {
-			change, interval = fmt.Sprintf("%+.1f", 100*c.Delta), "–"
+			change, interval, p = fmt.Sprintf("%+.1f", 100*c.Delta), "–", pValue(c.P)
 			if !math.IsNaN(c.Lo) {
 				interval = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
 			}
 		}
-		table.Row(s.Suite, role(s), fmt.Sprint(len(s.Items)), percent(measure(s.Before, gate.Accuracy)),
-			percent(measure(s.Measures, gate.Accuracy)), percent(common), change, interval,
-			fixed(measure(s.Measures, gate.NLL)), fixed(measure(s.Measures, gate.ECE)), verdictOn(r, s))
+		row := []string{s.Suite, role(s), fmt.Sprint(len(s.Items)), percent(measure(s.Before, gate.Accuracy)),
+			percent(measure(s.Measures, gate.Accuracy)), percent(common), change, interval, p,
+			fixed(measure(s.Measures, gate.NLL)), fixed(measure(s.Measures, gate.ECE))}
+		if protected {
+			kl := ""
+			if s.Protected && s.KL != nil {
+				kl = fixed(*s.KL)
+			}
+			row = append(row, kl)
+		}
+		flips := "–"
+		if s.Flips.Asked > 0 {
+			flips = fmt.Sprintf("%d of %d", s.Flips.Changed, s.Flips.Asked)
+		}
+		table.Row(append(row, flips, mark(s.Verdict))...)
 	}
 	table.Flush()
 	if r.Ended != "" {
 		fmt.Fprintln(w, r.Ended)
+	}
+	if p := r.Protection; p != nil && (p.Subspace != "" || len(p.Rows) > 0) {
+		fmt.Fprintln(w, protectionLine(*p))
 	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(w, "note: %s\n", warning.Text)
@@ -169,22 +227,38 @@ func sentenceSuites(r trainer.Result) []report.Outcome {
 	return suites
 }
 
-// verdictOn is what the run's gate says of a suite: pass when all its rules do.
-func verdictOn(r trainer.Result, s trainer.SuiteResult) string {
-	if r.Gate == nil || r.Verdict == nil {
-		return ""
-	}
-	word := ""
-	for i, rule := range r.Gate.Rules {
-		if rule.Dataset != s.Dataset.ID {
-			continue
+// protectionLine is what a run's protection came to, in one line.
+func protectionLine(p trainer.Protection) string {
+	line := fmt.Sprintf("protection: ‖D‖/‖W₀‖ %.2g", p.Norm)
+	if p.Subspace != "" {
+		line += fmt.Sprintf(", of which %.1e in the protected directions (%.1e as loaded)", p.Leak, p.Served)
+		if p.Share > 0 {
+			line += fmt.Sprintf("; %.0f %% of the gradient removed", 100*p.Share)
 		}
-		if !r.Verdict.Rules[i].Pass {
-			return "✗ fail"
-		}
-		word = "✓ pass"
 	}
-	return word
+	if p.Drift > 0 {
+		line += fmt.Sprintf("; the base's answers to kept rows left by %.2g nats", p.Drift)
+	}
+	return line
+}
+
+// mark is the outcome of a suite's rules as a table shows it.
+func mark(v gate.Outcome) string {
+	switch v {
+	case gate.Pass:
+		return "✓ pass"
+	case gate.Fail:
+		return "✗ fail"
+	}
+	return ""
+}
+
+// pValue is a probability in four figures.
+func pValue(p float64) string {
+	if p < 0.0001 {
+		return "< 0.0001"
+	}
+	return fmt.Sprintf("%.4f", p)
 }
 
 // measure is the value of a metric over all rows, NaN without one.
