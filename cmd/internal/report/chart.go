@@ -115,12 +115,14 @@ func suiteBars(suites []Suite) template.HTML {
 			continue
 		}
 		d.rect("after", left, at+23, x(after)-left, 13, fmt.Sprintf("%s after: %.1f %%", s.Name, 100*after))
-		d.text("start", x(after)+6, at+34, fmt.Sprintf("%.1f %%", 100*after))
+		end := after // of what is drawn: the number stands behind it
 		if s.Lo != nil && s.Hi != nil {
 			if before, err := gate.Metric("accuracy", s.Before); err == nil {
 				d.line("whisker", x(clamp(before+*s.Lo)), at+29.5, x(clamp(before+*s.Hi)), at+29.5)
+				end = max(end, clamp(before+*s.Hi))
 			}
 		}
+		d.text("start", x(end)+6, at+34, fmt.Sprintf("%.1f %%", 100*after))
 	}
 	return d.done()
 }

@@ -1,9 +1,11 @@
 package report
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"github.com/hanzoai/link/spool/event"
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/spool/record"
+	"github.com/hanzoai/link/trainer"
 	"github.com/hanzoai/link/trainer/decision"
 	"github.com/hanzoai/link/trainer/eval"
 )
@@ -50,24 +53,22 @@ func Read(s *spool.Spool, run, baseline string) (Report, error) {
 	}
 	var outcomes []Outcome
 	for _, e := range fold.Evaluations() {
-		suite, err := readSuite(s, e)
+		var base event.Evaluation
+		for _, b := range before {
+			if b.DatasetSHA256 == e.DatasetSHA256 && b.ItemsSHA256 != nil {
+				base = b
+			}
+		}
+		suite, err := readSuite(s, e, base)
 		if err != nil {
 			return Report{}, fmt.Errorf("report of run %s: %w", run, err)
-		}
-		for _, b := range before {
-			if b.DatasetSHA256 != e.DatasetSHA256 || b.ItemsSHA256 == nil {
-				continue
-			}
-			if suite.Before, err = ReadItems(s, *b.ItemsSHA256); err != nil {
-				return Report{}, err
-			}
-			if c, ok := eval.ChangeIn(suite.Before, suite.After); ok && !math.IsNaN(c.Lo) {
-				suite.Lo, suite.Hi = &c.Lo, &c.Hi
-			}
 		}
 		suite.judge(g, verdict, e.DatasetSHA256)
 		if cut, ok := noted.cut[e.ID]; ok {
 			suite.Cut = &cut
+		}
+		if flips, ok := noted.flips[e.ID]; ok {
+			suite.Flips = &flips
 		}
 		r.Suites = append(r.Suites, suite)
 		outcomes = append(outcomes, Outcome{suite.Name, suite.Role, accuracy(suite.Before), accuracy(suite.After)})
@@ -77,6 +78,13 @@ func Read(s *spool.Spool, run, baseline string) (Report, error) {
 	}
 	r.Sentence = Sentence(run, outcomes, (*gate.Verdict)(verdict))
 	r.Notices, r.Facts = noted.texts, facts(view)
+	r.Protection, r.Shares = noted.protection, noted.shares
+	if p := noted.protection; p != nil {
+		r.Facts = append(r.Facts, Fact{"size of the change, ‖D‖/‖W₀‖", share(p.Norm)})
+		if p.Subspace != "" {
+			r.Facts = append(r.Facts, Fact{"protected subspace", p.Subspace})
+		}
+	}
 	if cut, ok := noted.cut[""]; ok {
 		r.Facts = append(r.Facts, Fact{"training rows cut to fit", fmt.Sprint(cut)})
 	}
@@ -102,8 +110,9 @@ func baselineOf(s *spool.Spool, g gate.Gate, run string) ([]event.Evaluation, er
 	return fold.Evaluations(), nil
 }
 
-// readSuite reads one evaluation's items, and each answer beside its gold.
-func readSuite(s *spool.Spool, e event.Evaluation) (Suite, error) {
+// readSuite reads one evaluation's items beside the base's, and each answer beside
+// its gold. base is zero where there is none.
+func readSuite(s *spool.Spool, e, base event.Evaluation) (Suite, error) {
 	suite := Suite{Name: suiteOf(e.Dataset)}
 	var err error
 	if e.ItemsSHA256 != nil {
@@ -111,17 +120,29 @@ func readSuite(s *spool.Spool, e event.Evaluation) (Suite, error) {
 			return suite, err
 		}
 	}
+	if base.ItemsSHA256 != nil {
+		if suite.Before, err = ReadItems(s, *base.ItemsSHA256); err != nil {
+			return suite, err
+		}
+		if c, ok := eval.ChangeIn(suite.Before, suite.After); ok && !math.IsNaN(c.Lo) {
+			suite.Lo, suite.Hi = &c.Lo, &c.Hi
+		}
+	}
 	if e.PredictionsSHA256 == nil || e.Purpose == record.SealedEval {
 		return suite, nil
 	}
-	f, err := s.OpenArtifact(*e.PredictionsSHA256)
+	predictions, err := readPredictions(s, *e.PredictionsSHA256)
 	if err != nil {
 		return suite, err
 	}
-	defer f.Close()
-	predictions, err := gate.ParsePredictions(f)
-	if err != nil {
-		return suite, err
+	if base.PredictionsSHA256 != nil {
+		was, err := readPredictions(s, *base.PredictionsSHA256)
+		if err != nil {
+			return suite, err
+		}
+		if kl, ok := eval.KL(was, predictions); ok {
+			suite.KL = &kl
+		}
 	}
 	rows, err := readRows(s, e.DatasetSHA256)
 	if err != nil {
@@ -152,6 +173,15 @@ func ReadItems(s *spool.Spool, sha canon.SHA256) ([]gate.Item, error) {
 	}
 	defer f.Close()
 	return gate.ParseItems(f)
+}
+
+func readPredictions(s *spool.Spool, sha canon.SHA256) ([]gate.Prediction, error) {
+	f, err := s.OpenArtifact(sha)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return gate.ParsePredictions(f)
 }
 
 // maxItem is the most bytes of one dataset item: a state of 10 MB, escaped.
@@ -251,14 +281,28 @@ func accuracy(items []gate.Item) float64 {
 	return v
 }
 
-// notes are what stands beside a run's log.
+// notes are what stands beside a run's log. Of lines about one thing the last
+// counts: a resumed run repeats them.
 type notes struct {
-	texts []string       // to be read, each once
-	cut   map[string]int // by evaluation; of the training rows by ""
+	texts      []string         // to be read, each once
+	cut        map[string]int   // by evaluation; of the training rows by ""
+	flips      map[string]Flips // by evaluation
+	shares     []Share          // by step
+	protection *trainer.Protection
+}
+
+// A note is one line of a run's metrics: of its fields, those of one kind are set.
+type note struct {
+	Text       string              `json:"text"`
+	Cut        *int                `json:"cut"`
+	Evaluation string              `json:"evaluation"` // of Cut
+	Flips      *Flips              `json:"flips"`
+	Protection *trainer.Protection `json:"protection"`
+	Share
 }
 
 func readNotes(s *spool.Spool, run string) (notes, error) {
-	found := notes{cut: make(map[string]int)}
+	found := notes{cut: make(map[string]int), flips: make(map[string]Flips)}
 	f, err := os.Open(filepath.Join(s.Dir(), "runs", run+".metrics"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return found, nil
@@ -267,16 +311,32 @@ func readNotes(s *spool.Spool, run string) (notes, error) {
 		return found, err
 	}
 	defer f.Close()
+	steps := make(map[uint64]Share)
 	for line, err := range canon.Lines(f, 1<<20) {
 		if err != nil {
 			break // a line that a crash tore: these are notes, not the record
 		}
-		var cut Cut
-		if text, err := canon.Tag(line.Bytes, "text"); err == nil && !slices.Contains(found.texts, text) {
-			found.texts = append(found.texts, text)
-		} else if canon.Unmarshal(line.Bytes, &cut) == nil {
-			found.cut[cut.Evaluation] = cut.Cut
+		var n note
+		if json.Unmarshal(line.Bytes, &n) != nil {
+			continue // not a note of ours
 		}
+		switch {
+		case n.Text != "":
+			if !slices.Contains(found.texts, n.Text) {
+				found.texts = append(found.texts, n.Text)
+			}
+		case n.Cut != nil:
+			found.cut[n.Evaluation] = *n.Cut
+		case n.Flips != nil:
+			found.flips[n.Flips.Evaluation] = *n.Flips
+		case n.Protection != nil:
+			found.protection = n.Protection
+		case len(n.Share.Layer) > 0:
+			steps[n.Step] = n.Share
+		}
+	}
+	for _, step := range slices.Sorted(maps.Keys(steps)) {
+		found.shares = append(found.shares, steps[step])
 	}
 	return found, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/trainer"
 	"github.com/hanzoai/link/trainer/eval"
 )
 
@@ -25,6 +26,9 @@ type Report struct {
 	Notices  []string // what the trainer noticed
 	Steps    []Step   // ascending
 	Suites   []Suite
+
+	Protection *trainer.Protection // nil when the record does not say
+	Shares     []Share             // by step, ascending; empty where no gradient was projected
 }
 
 // Fact is one line of the run's particulars.
@@ -48,6 +52,8 @@ type Suite struct {
 	Answers []Answer    // this run's, for the confusion matrix; may be empty
 	Common  eval.Common // always giving the most common answer; zero when the record does not say
 	Cut     *int        // rows whose state was cut to fit; nil when the record does not say
+	KL      *float64    // [eval.KL] from the base, in nats; nil without both's probabilities
+	Flips   *Flips      // nil when nobody asked in another order
 }
 
 // Cut is a line of a run's metrics: how many rows of an evaluation, or of the
@@ -73,7 +79,16 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"confusion":   confusion,
 	"surest":      surest,
 	"metric":      metric,
-	"flips":       flips,
+	"changed":     changed,
+	"mcnemar":     mcnemar,
+	"onlyBefore":  func(s Suite) uint64 { n, _, _ := discordant(s); return n },
+	"onlyAfter":   func(s Suite) uint64 { _, n, _ := discordant(s); return n },
+	"guarded":     Report.guarded,
+	"guarantee":   guarantee,
+	"guards":      guards,
+	"layers":      layerMap,
+	"share":       share,
+	"nats":        nats,
 }).ParseFS(files, "page.html"))
 
 // Write writes the page.
@@ -128,27 +143,48 @@ func points(s Suite) string {
 	return fmt.Sprintf("%+.1f [%s]", 100*(after-before), interval)
 }
 
-// flips counts the rows whose correctness changed, either way.
-func flips(s Suite) string {
-	before := make(map[[2]string]bool, len(s.Before))
+// discordant counts the questions whose correctness changed: those that only the
+// base has right, and only this run. It is false when there is nothing to compare.
+func discordant(s Suite) (before, after uint64, ok bool) {
+	was := make(map[[2]string]bool, len(s.Before))
 	for _, item := range s.Before {
 		if item.Correct != nil {
-			before[[2]string{item.Item, item.Question}] = *item.Correct
+			was[[2]string{item.Item, item.Question}] = *item.Correct
 		}
 	}
-	var repaired, damaged int
 	for _, item := range s.After {
-		was, known := before[[2]string{item.Item, item.Question}]
-		if !known || item.Correct == nil || was == *item.Correct {
+		right, known := was[[2]string{item.Item, item.Question}]
+		if !known || item.Correct == nil {
 			continue
 		}
-		if was {
-			damaged++
-		} else {
-			repaired++
+		ok = true
+		switch {
+		case right && !*item.Correct:
+			before++
+		case !right && *item.Correct:
+			after++
 		}
 	}
+	return before, after, ok
+}
+
+// changed says how many rows' correctness changed, either way.
+func changed(s Suite) string {
+	damaged, repaired, ok := discordant(s)
+	if !ok {
+		return "–"
+	}
 	return fmt.Sprintf("%d repaired, %d damaged", repaired, damaged)
+}
+
+// mcnemar is the exact two-sided p-value of the change in correctness, or empty
+// where there is nothing to compare.
+func mcnemar(s Suite) string {
+	damaged, repaired, ok := discordant(s)
+	if !ok {
+		return ""
+	}
+	return pValue(gate.McNemar(damaged, repaired))
 }
 
 // surest is the share right among the half of the questions that were answered

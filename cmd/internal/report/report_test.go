@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/hanzoai/link/spool/gate"
+	"github.com/hanzoai/link/trainer"
 )
 
 // item is a scored answer given with confidence .8.
@@ -55,6 +56,15 @@ func steps(losses ...float64) []Step {
 	return list
 }
 
+// hundred are the names of a hundred layers.
+func hundred() []string {
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("encoder.layers.%d.attn.Wqkv", i))
+	}
+	return names
+}
+
 // TestPage draws runs of every size: each suite has its section, and no number
 // is one that could not be computed.
 func TestPage(t *testing.T) {
@@ -72,6 +82,11 @@ func TestPage(t *testing.T) {
 		{"one step", Report{Steps: steps(1)}},
 		{"a loss that stands still at 0", Report{Steps: steps(constant...)}},
 		{"a loss below 0", Report{Steps: steps(-1, -2)}},
+		{"a hundred layers over a thousand steps", Report{Protection: protected(), Shares: shares(1000, .5, hundred()...)}},
+		{"shares alone", Report{Shares: shares(1, 0, "x", "")}},
+		{"shares out of range", Report{Shares: shares(2, math.MaxFloat64, "x.1", "x.2")}},
+		{"protection without shares", Report{Protection: protected()}},
+		{"rows kept and nothing projected", Report{Protection: &trainer.Protection{Rows: map[string]int{"desk": 9}}}},
 		{"a loss that explodes", Report{Steps: steps(1, math.MaxFloat64)}},
 	}
 	for _, tt := range tests {
@@ -99,7 +114,7 @@ var outside = regexp.MustCompile(`(?i)(src|href|srcset|action|data)\s*=|url\(|@i
 
 // TestNothingOutside checks that the page needs nothing but itself.
 func TestNothingOutside(t *testing.T) {
-	page := render(t, Report{Run: "r", Verdict: "fail", Suites: suites(2), Steps: steps(2, 1), Notices: []string{"n"}, Facts: []Fact{{"a", "b"}}})
+	page := render(t, Report{Run: "r", Verdict: "fail", Suites: suites(2), Steps: steps(2, 1), Notices: []string{"n"}, Facts: []Fact{{"a", "b"}}, Protection: protected(), Shares: shares(3, .5, "head.probe")})
 	if found := outside.FindString(page); found != "" {
 		t.Errorf("the page has %q", found)
 	}
@@ -121,6 +136,10 @@ func TestHostile(t *testing.T) {
 	page := render(t, Report{
 		Run: hostile, Sentence: hostile, Status: hostile, Verdict: hostile,
 		Facts: []Fact{{hostile, hostile}}, Notices: []string{hostile}, Steps: steps(2, 1),
+		Shares: shares(1, .5, hostile+".x", hostile+".y"),
+		Protection: &trainer.Protection{
+			Subspace: hostile, Energy: map[string]float64{hostile: 1}, Rows: map[string]int{hostile: 1}, Layers: []trainer.LayerProtection{{Layer: hostile}},
+		},
 		Suites: []Suite{suite(many), suite([]Answer{{hostile, hostile}, {"b", "c"}})},
 	})
 	for _, tag := range []string{"<script", "<img", `"'>`} {
@@ -181,13 +200,13 @@ func TestSuiteOf(t *testing.T) {
 	}
 }
 
-func TestFlips(t *testing.T) {
+func TestChanged(t *testing.T) {
 	s := Suite{Before: items(10, 4), After: items(9, 6)}
-	if got, want := flips(s), "2 repaired, 0 damaged"; got != want {
-		t.Errorf("flips = %q, want %q", got, want)
+	if got, want := changed(s), "2 repaired, 0 damaged"; got != want {
+		t.Errorf("changed = %q, want %q", got, want)
 	}
 	s.Before, s.After = items(10, 6), items(10, 4)
-	if got, want := flips(s), "0 repaired, 2 damaged"; got != want {
-		t.Errorf("flips = %q, want %q", got, want)
+	if got, want := changed(s), "0 repaired, 2 damaged"; got != want {
+		t.Errorf("changed = %q, want %q", got, want)
 	}
 }
