@@ -116,7 +116,7 @@ const mapColumns = 56
 // by step, and how much of its directions are protected. It is empty when neither
 // is known.
 func layerMap(r Report) template.HTML {
-	const width, row, strip, top = 790, 15, 350, 24
+	const row, strip, top = 15, 350, 24
 	groups := mapGroups(r)
 	if len(groups) == 0 {
 		return ""
@@ -125,14 +125,18 @@ func layerMap(r Report) template.HTML {
 	if len(r.Shares) == 0 {
 		right = left // an adapter's gradients are not projected
 	}
-	height := top + 30
+	width, height := int(right)+246, top+30
 	for _, g := range groups {
 		height += 26 + row*len(g) + 4*blocks(g)
 	}
 	d := draw(width, height, "share of each layer's gradient that was removed, by step")
-	d.text("end", right+70, 12, "removed")
-	d.text("end", right+168, 12, "directions")
-	d.text("end", right+240, 12, "energy")
+	if len(r.Shares) > 0 {
+		d.text("end", right+70, 12, "removed")
+	}
+	if r.Protection != nil && len(r.Protection.Layers) > 0 {
+		d.text("end", right+168, 12, "directions")
+		d.text("end", right+240, 12, "energy")
+	}
 
 	columns := min(len(r.Shares), mapColumns)
 	var shades [21]strings.Builder // a path for each shade, in steps of 5 %
@@ -167,7 +171,7 @@ func layerMap(r Report) template.HTML {
 				d.text("end", right+240, y+11, share(l.of.Kept))
 				title += fmt.Sprintf("; %d of %d directions protected, which hold %s of the energy; leak %s", l.of.Rank, l.of.In, share(l.of.Kept), share(l.of.Leak))
 			}
-			d.rect("over", 0, y, width, row, title)
+			d.rect("over", 0, y, float64(width), row, title)
 			y += row
 		}
 		y += 4

@@ -59,6 +59,7 @@ func TestReadProtection(t *testing.T) {
 		Share{3, map[string]float64{"head.probe": .4}},
 		map[string]any{"step": "three"},
 		map[string]any{"flips": Flips{evaluation, 64, 1}},
+		map[string]any{"flips": Flips{evaluation, 0, 0}}, // nobody asked again
 		map[string]any{"protection": protected()},
 	} {
 		w.must(log.Metric(v))

@@ -328,7 +328,9 @@ func readNotes(s *spool.Spool, run string) (notes, error) {
 		case n.Cut != nil:
 			found.cut[n.Evaluation] = *n.Cut
 		case n.Flips != nil:
-			found.flips[n.Flips.Evaluation] = *n.Flips
+			if n.Flips.Asked > 0 {
+				found.flips[n.Flips.Evaluation] = *n.Flips
+			}
 		case n.Protection != nil:
 			found.protection = n.Protection
 		case len(n.Share.Layer) > 0:
