@@ -218,6 +218,35 @@ func TestSubspaceIsThatOfTheWholeDecomposition(t *testing.T) {
 	}
 }
 
+// Rows that are all but one direction become orthonormal as others do, and a row
+// that is a combination of others becomes zeros.
+func TestOrthonormalOfNearlyParallelRows(t *testing.T) {
+	const m, n = 80, 120 // more than a block of rows
+	r := rand.New(rand.NewPCG(7, 7))
+	common := make([]float64, n)
+	for i := range common {
+		common[i] = r.NormFloat64()
+	}
+	q := make([]float64, m*n)
+	for i := range q {
+		q[i] = common[i%n] + 1e-7*r.NormFloat64()
+	}
+	last := q[(m-1)*n:]
+	for i := range last {
+		last[i] = 2*q[i] - q[50*n+i]
+	}
+	orthonormal(q, m, n)
+	for i := range m {
+		for j := range i + 1 {
+			want := 0.
+			if i == j && i < m-1 {
+				want = 1
+			}
+			close(t, fmt.Sprintf("row %d times row %d", i, j), dot(q[i*n:][:n], q[j*n:][:n]), want, 1e-14)
+		}
+	}
+}
+
 func TestJacobiRebuildsTheMatrix(t *testing.T) {
 	const n = 30
 	r := rand.New(rand.NewPCG(4, 4))
@@ -569,6 +598,13 @@ func TestMatrixIsARowOfItsOwn(t *testing.T) {
 		t.Fatalf("the basis of a matrix of rank %d is %+v", r.t, basis)
 	}
 	close(t, "its leak", basis.Leak(g, out), 1, 1e-6)
+	// With a row beside it, the row is not alone.
+	b.Tap(1, mem(r.dy), mem(r.x), r.t)
+	b.Row()
+	b.Matrix(1, mem(g))
+	if err := b.Suite("a row and a change"); err != nil {
+		t.Error(err)
+	}
 }
 
 func rows1(seed uint64, in, out int) row {
