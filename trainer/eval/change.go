@@ -2,6 +2,7 @@ package eval
 
 import (
 	"cmp"
+	"encoding/json"
 	"math"
 	"slices"
 
@@ -23,6 +24,23 @@ type Change struct {
 	// independent of the others: where examples have several, it is too small.
 	Lost, Gained int
 	P            float64
+}
+
+// MarshalJSON writes c with an interval of null where it has none.
+func (c Change) MarshalJSON() ([]byte, error) {
+	line := struct {
+		Delta  float64  `json:"delta"`
+		Lo     *float64 `json:"lo"`
+		Hi     *float64 `json:"hi"`
+		Groups int      `json:"groups"`
+		Lost   int      `json:"lost"`
+		Gained int      `json:"gained"`
+		P      float64  `json:"p"`
+	}{Delta: c.Delta, Groups: c.Groups, Lost: c.Lost, Gained: c.Gained, P: c.P}
+	if !math.IsNaN(c.Lo) {
+		line.Lo, line.Hi = &c.Lo, &c.Hi
+	}
+	return json.Marshal(line)
 }
 
 // change is the rule whose numbers a person is shown: HIP-1334 §9.2's paired

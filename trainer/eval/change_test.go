@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -75,6 +76,18 @@ func TestChangeIn(t *testing.T) {
 				t.Errorf("ChangeIn = %+v, want %v and an interval (wide: %t) around it", c, tt.delta, tt.wide)
 			}
 		})
+	}
+}
+
+// TestChangeJSON: a change without an interval has null for it.
+func TestChangeJSON(t *testing.T) {
+	for want, c := range map[string]Change{
+		`{"delta":0.5,"lo":0.25,"hi":0.75,"groups":9,"lost":1,"gained":4,"p":0.375}`: {.5, .25, .75, 9, 1, 4, .375},
+		`{"delta":0.5,"lo":null,"hi":null,"groups":1,"lost":0,"gained":1,"p":1}`:     {.5, math.NaN(), math.NaN(), 1, 0, 1, 1},
+	} {
+		if got, err := json.Marshal(c); err != nil || string(got) != want {
+			t.Errorf("%+v is %s, %v, want %s", c, got, err, want)
+		}
 	}
 }
 

@@ -66,33 +66,11 @@ type suiteOutcome struct {
 	After      []gate.Measure `json:"after"`
 	MostCommon *float64       `json:"most_common"` // accuracy of always giving the most common answer; null without gold answers
 	Chance     *float64       `json:"chance"`      // accuracy of answering at random; null without gold answers
-	Change     *changeOutcome `json:"change"`      // null without a baseline or gold answers
+	Change     *eval.Change   `json:"change"`      // null without a baseline or gold answers
 	KL         *float64       `json:"kl"`          // mean KL(base‖model) in nats; null without a baseline
 	Flips      *eval.Flipped  `json:"flips"`       // questions asked in other orders of their options; null when none was
 	Verdict    string         `json:"verdict"`     // of the gate's rules on the suite: pass, fail, or "" where none judges it
 	Cut        *cutOutcome    `json:"cut"`         // null where a resumed run read the answers back
-}
-
-// changeOutcome is a change in accuracy since the base.
-type changeOutcome struct {
-	Delta  float64  `json:"delta"` // a fraction
-	Lo     *float64 `json:"lo"`    // its 95 % interval; null where the rows are one group
-	Hi     *float64 `json:"hi"`
-	Groups int      `json:"groups"`
-	Lost   int      `json:"lost"`   // questions that only the base has right
-	Gained int      `json:"gained"` // and that only the trained model has
-	P      float64  `json:"p"`      // McNemar's exact two-sided p of those two
-}
-
-func changeOf(c *eval.Change) *changeOutcome {
-	if c == nil {
-		return nil
-	}
-	o := &changeOutcome{Delta: c.Delta, Groups: c.Groups, Lost: c.Lost, Gained: c.Gained, P: c.P}
-	if !math.IsNaN(c.Lo) {
-		o.Lo, o.Hi = &c.Lo, &c.Hi
-	}
-	return o
 }
 
 // cutOutcome is rows whose state was cut to what the model reads.
@@ -136,7 +114,7 @@ func outcomeOf(r trainer.Result, page string) outcome {
 	for _, s := range r.Evaluations {
 		suite := suiteOutcome{
 			Suite: s.Suite, Dataset: s.Dataset.ID, Evaluation: s.Evaluation, Role: role(s), Rows: len(s.Items),
-			Before: s.Before, After: s.Measures, Change: changeOf(s.Change), KL: s.KL, Verdict: string(s.Verdict),
+			Before: s.Before, After: s.Measures, Change: s.Change, KL: s.KL, Verdict: string(s.Verdict),
 		}
 		if s.Common.Of > 0 {
 			suite.MostCommon, suite.Chance = new(s.Common.Accuracy()), &s.Chance
