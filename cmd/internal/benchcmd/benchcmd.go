@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/trainer"
 	"github.com/hanzoai/link/trainer/data"
+	"github.com/hanzoai/link/trainer/eval"
 )
 
 // Program is the bench command.
@@ -40,7 +42,16 @@ var evalCommand = term.Command{
 	Short: "answer a build's evaluation rows with a checkpoint, and record the run",
 	Long: `
 BUILD is a folder that train stage or train fit made. The run it records can be a
-gate's baseline. Predictions and scored items are stored beside it.`,
+gate's baseline. Predictions and scored items are stored beside it.
+
+With --baseline RUN each suite is compared with that run's answers to the same
+rows: the change in accuracy with the 95 % interval of a paired bootstrap over
+groups of rows, McNemar's exact p, and kl, the mean of KL(baseline‖this) over the
+questions in nats.
+
+Some rows of each suite are asked again with their options in other orders. flips
+counts the questions whose answer, or any bit of whose probabilities, changed with
+the order: anything but 0 is a fault of this program.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		var m local.Machine
 		m.Flag(flags)
@@ -48,6 +59,8 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 		record.Flag(flags)
 		run := flags.String("run", "", "the run's `id`; default from the checkpoint and the build")
 		suites := flags.String("suites", "", "answer only these `suites`, separated by commas")
+		baseline := flags.String("baseline", "", "compare with this `run`, of the same build")
+		flips := flags.Int("flips", trainer.FlipRows, "ask this `number` of a suite's rows in other orders of their options")
 		asJSON := term.AsJSON(flags)
 		return func(ctx context.Context, streams term.IO, args []string) error {
 			if len(args) != 2 {
@@ -61,6 +74,9 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			if err != nil {
 				return term.Refuse(err)
 			}
+			if *flips < 0 {
+				return term.Usagef("--flips %d: a number of rows is not negative", *flips)
+			}
 			only := term.List(*suites)
 			if err := trainer.EvaluateSuites(build, only); err != nil {
 				return term.Exit(term.Refused, err)
@@ -68,6 +84,12 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			s, err := record.Open()
 			if err != nil {
 				return err
+			}
+			var before *trainer.Evaluated
+			if *baseline != "" {
+				if before, err = recorded(s, *baseline); err != nil {
+					return err
+				}
 			}
 			subject, err := trainer.PutCheckpoint(s, args[0], "bench eval")
 			if err != nil {
@@ -86,7 +108,7 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			progress := term.NewProgress(streams.Err)
 			out, err := trainer.Evaluate(ctx, trainer.EvalConfig{
 				Run: *run, Build: build, Suites: only, Model: model, Subject: subject, Device: model.Device(),
-				Recorder: rec, By: local.User(), Progress: func(p trainer.Progress) {
+				Recorder: rec, Flips: *flips, By: local.User(), Progress: func(p trainer.Progress) {
 					progress.Show(fmt.Sprintf("evaluating %s: %d of %d rows", p.Suite, p.Done, p.Rows))
 				},
 			})
@@ -97,9 +119,45 @@ gate's baseline. Predictions and scored items are stored beside it.`,
 			if err != nil {
 				return err
 			}
-			return showEvaluated(streams.Out, out, *asJSON)
+			for _, e := range out.Suites {
+				if err := note(rec, e); err != nil {
+					return err
+				}
+			}
+			if before != nil {
+				if out.Suites, err = (trainer.Stage{}).Compare(build, *before, out.Suites); err != nil {
+					return err
+				}
+			}
+			return showEvaluated(streams.Out, out, *baseline, *asJSON)
 		}
 	},
+}
+
+// recorded reads the answers of a baseline back.
+func recorded(s *spool.Spool, run string) (*trainer.Evaluated, error) {
+	fold, err := s.Fold(run)
+	if err != nil {
+		return nil, fmt.Errorf("the baseline: %w", err)
+	}
+	before, err := trainer.Recorded(run, fold, s.OpenArtifact)
+	if err != nil {
+		return nil, fmt.Errorf("the baseline: run %s: %w", run, err)
+	}
+	return &before, nil
+}
+
+// note keeps what an evaluation's events do not say beside them, for bench report.
+func note(log trainer.Log, e trainer.SuiteResult) error {
+	if e.Flips.Asked > 0 {
+		if err := log.Metric(map[string]report.Flips{"flips": {Evaluation: e.Evaluation, Asked: e.Flips.Asked, Changed: e.Flips.Changed}}); err != nil {
+			return err
+		}
+	}
+	if e.Tokens == 0 {
+		return nil // read back from the record, which does not say what was cut
+	}
+	return log.Metric(report.Cut{Evaluation: e.Evaluation, Cut: e.Cut.Rows})
 }
 
 // evalRun is the run in which a checkpoint answers these suites of a build: the
@@ -116,25 +174,38 @@ func evalRun(subject canon.SHA256, build *data.Build, suites []string) (string, 
 	return "eval_" + h.Hex()[:16], nil
 }
 
-func showEvaluated(w io.Writer, out trainer.Evaluated, asJSON bool) error {
+func showEvaluated(w io.Writer, out trainer.Evaluated, baseline string, asJSON bool) error {
 	if asJSON {
 		type suite struct {
 			Suite      string         `json:"suite"`
 			Dataset    string         `json:"dataset"`
 			Evaluation string         `json:"evaluation"`
 			Measures   []gate.Measure `json:"measures"`
+			Flips      *eval.Flipped  `json:"flips"` // null where none was asked
+			Before     []gate.Measure `json:"before"`
+			Change     *eval.Change   `json:"change"` // null without a baseline
+			KL         *float64       `json:"kl"`     // in nats; null without a baseline
 		}
 		list := struct {
-			Run    string  `json:"run"`
-			Suites []suite `json:"suites"`
-		}{Run: out.Run}
+			Run      string  `json:"run"`
+			Baseline string  `json:"baseline"`
+			Suites   []suite `json:"suites"`
+		}{Run: out.Run, Baseline: baseline}
 		for _, s := range out.Suites {
-			list.Suites = append(list.Suites, suite{s.Suite, s.Dataset.ID, s.Evaluation, s.Measures})
+			line := suite{s.Suite, s.Dataset.ID, s.Evaluation, s.Measures, nil, s.Before, s.Change, s.KL}
+			if s.Flips.Asked > 0 {
+				line.Flips = &s.Flips
+			}
+			list.Suites = append(list.Suites, line)
 		}
 		return term.PrintJSON(w, list)
 	}
 	table := term.NewTable(w)
-	table.Row("suite", "rows", "accuracy", "log loss", "brier", "ece")
+	header := []string{"suite", "rows", "accuracy", "log loss", "brier", "ece", "flips"}
+	if baseline != "" {
+		header = append(header, "change", "95 % interval", "p", "kl")
+	}
+	table.Row(header...)
 	for _, s := range out.Suites {
 		row := []string{s.Suite, fmt.Sprint(len(s.Items))}
 		for _, name := range []string{gate.Accuracy, gate.NLL, gate.Brier, gate.ECE} {
@@ -145,11 +216,36 @@ func showEvaluated(w io.Writer, out trainer.Evaluated, asJSON bool) error {
 			}
 			row = append(row, fmt.Sprintf("%.4f", v))
 		}
+		flips := "–"
+		if s.Flips.Asked > 0 {
+			flips = fmt.Sprintf("%d of %d", s.Flips.Changed, s.Flips.Asked)
+		}
+		if row = append(row, flips); baseline != "" {
+			row = append(row, beside(s)...)
+		}
 		table.Row(row...)
 	}
 	table.Flush()
 	fmt.Fprintf(w, "run %s\n", out.Run)
 	return nil
+}
+
+// beside is a suite's change from the baseline: points, their interval, p and kl.
+func beside(s trainer.SuiteResult) []string {
+	cells := []string{"–", "–", "–", "–"}
+	if c := s.Change; c != nil {
+		cells[0], cells[2] = fmt.Sprintf("%+.1f", 100*c.Delta), fmt.Sprintf("%.4f", c.P)
+		if !math.IsNaN(c.Lo) {
+			cells[1] = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
+		}
+		if c.P < 0.0001 {
+			cells[2] = "< 0.0001"
+		}
+	}
+	if s.KL != nil {
+		cells[3] = fmt.Sprintf("%.4f", *s.KL)
+	}
+	return cells
 }
 
 var gateCommand = term.Command{

@@ -66,6 +66,8 @@ func TestMistakes(t *testing.T) {
 		{"eval new nowhere", term.Refused, []string{"nowhere", "build"}},
 		{"eval new " + build + " --suites nothing --run ev1", term.Refused, []string{"nothing", build}},
 		{"gate ev1", term.Failed, []string{"ev1"}}, // the mistake before made none
+		{"eval new " + build + " --flips -1", term.Usage, []string{"--flips", "-1"}},
+		{"eval new " + build + " --baseline nowhere", term.Failed, []string{"baseline", "nowhere"}},
 		{"eval new " + build + " --run ../x", term.Failed, []string{"../x"}},
 		{"gate", term.Usage, []string{"a run or a gate file"}},
 		{"gate nowhere", term.Failed, []string{"nowhere"}},
@@ -123,8 +125,35 @@ func TestEval(t *testing.T) {
 	if page, err := os.ReadFile("page.html"); err != nil || !bytes.Contains(page, []byte("<h2>desk</h2>")) {
 		t.Errorf("the page: %v, %.200s", err, page)
 	}
+	if page, err := os.ReadFile("page.html"); err != nil || !bytes.Contains(page, []byte("0 of 3")) {
+		t.Errorf("the page does not say that no order of options changed an answer: %v", err)
+	}
 	if status, out := types(t.Context(), Program(), "report "+run+" page.html --baseline nowhere"); status != term.Failed || !strings.Contains(out, "nowhere") {
 		t.Errorf("report beside a run that is not here: status %d: %s", status, out)
+	}
+}
+
+// TestBaseline compares a model with itself: nothing changed, nothing is unlikely,
+// and no answer moved.
+func TestBaseline(t *testing.T) {
+	build := newShell(t)
+	if status, out := types(t.Context(), Program(), "eval new "+build+" --run before --flips 0"); status != term.OK || !strings.Contains(out, "–\n") || strings.Contains(out, "kl") {
+		t.Fatalf("alone: status %d: %s", status, out)
+	}
+	status, out := types(t.Context(), Program(), "eval new "+build+" --run after --baseline before --flips 3")
+	if status != term.OK {
+		t.Fatalf("status %d: %s", status, out)
+	}
+	table := out[strings.Index(out, "suite "):]
+	row := strings.Split(table, "\n")[1]
+	if !regexp.MustCompile(`0 of 3 +\+0\.0  \+0\.0 to \+0\.0 +1\.0000  0\.0000$`).MatchString(row) {
+		t.Errorf("compared with itself it is\n%s", table)
+	}
+	status, out = types(t.Context(), Program(), "eval new "+build+" --run after --baseline before --flips 3 --json")
+	for _, want := range []string{`"baseline":"before"`, `"change":{"delta":0,"gained":0,"groups":`, `"lost":0,"p":1}`, `"kl":0,`, `"flips":{"asked":3,"changed":0}`} {
+		if status != term.OK || !strings.Contains(out, want) {
+			t.Errorf("status %d: the JSON has no %s: %s", status, want, out)
+		}
 	}
 }
 
