@@ -290,6 +290,9 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 		return err
 	}
 	for _, e := range result.Evaluations {
+		if err := rec.Metric(map[string]report.Flips{"flips": {Evaluation: e.Evaluation, Asked: e.Flips.Asked, Changed: e.Flips.Changed}}); err != nil {
+			return err
+		}
 		if e.Tokens == 0 {
 			continue // read back from the record, which does not say what was cut
 		}
