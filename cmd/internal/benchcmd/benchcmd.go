@@ -239,7 +239,7 @@ func beside(s trainer.SuiteResult) []string {
 			cells[1] = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
 		}
 		if c.P < 0.0001 {
-			cells[2] = "< 0.0001"
+			cells[2] = "<.0001"
 		}
 	}
 	if s.KL != nil {

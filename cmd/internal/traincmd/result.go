@@ -3,8 +3,10 @@ package traincmd
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hanzoai/link/cmd/internal/report"
@@ -20,7 +22,7 @@ func progressLine(p trainer.Progress) string {
 	case trainer.Preparing:
 		return fmt.Sprintf("preparing rows: %d of %d", p.Done, p.Rows)
 	case trainer.Protecting:
-		return fmt.Sprintf("reading what protects %s: %d of %d rows", p.Suite, p.Done, p.Rows)
+		return fmt.Sprintf("the base's answers on %s: %d of %d rows", p.Suite, p.Done, p.Rows)
 	case trainer.Reading:
 		return fmt.Sprintf("reading rows: %d of %d", p.Done, p.Rows)
 	case trainer.Calibrating:
@@ -144,17 +146,25 @@ func role(s trainer.SuiteResult) string {
 }
 
 // showResult prints a run's suites before and after, what its protection came to,
-// what was noticed, and the one sentence that matters.
+// what was noticed, and the one sentence that matters. The table leaves out what
+// --json and the report have, so that it fits 100 columns: kl stands there where a
+// suite is protected, and flips where an answer changed with the order of options.
 func showResult(w io.Writer, r trainer.Result, stage trainer.Stage, page string) {
-	table := term.NewTable(w)
-	protected := slices.ContainsFunc(r.Evaluations, func(s trainer.SuiteResult) bool { return s.Protected })
-	header := []string{"suite", "", "rows", "before", "after", "most common", "change", "95 % interval", "p", "log loss", "ece"}
-	if protected {
-		header = append(header, "kl") // how far the base's answers are left
+	protected := slices.ContainsFunc(r.Evaluations, func(s trainer.SuiteResult) bool { return s.Protected && s.KL != nil })
+	flipped := slices.ContainsFunc(r.Evaluations, func(s trainer.SuiteResult) bool { return s.Flips.Changed > 0 })
+	row := func(cells []string, kl, flips, verdict string) []string {
+		if protected {
+			cells = append(cells, kl)
+		}
+		if flipped {
+			cells = append(cells, flips)
+		}
+		return append(cells, verdict)
 	}
-	table.Row(append(header, "flips", "verdict")...)
+	table := term.NewTable(w)
+	table.Row(row([]string{"suite", "rows", "before", "after", "common", "change", "95 % interval", "p", "ece"}, "kl", "flips", "verdict")...)
 	for _, s := range r.Evaluations {
-		common, change, interval, p := math.NaN(), "", "", ""
+		common, change, interval, p, kl, flips := math.NaN(), "", "", "", "", "–"
 		if s.Common.Of > 0 {
 			common = s.Common.Accuracy()
 		}
@@ -164,28 +174,23 @@ func showResult(w io.Writer, r trainer.Result, stage trainer.Stage, page string)
 				interval = fmt.Sprintf("%+.1f to %+.1f", 100*c.Lo, 100*c.Hi)
 			}
 		}
-		row := []string{s.Suite, role(s), fmt.Sprint(len(s.Items)), percent(measure(s.Before, gate.Accuracy)),
-			percent(measure(s.Measures, gate.Accuracy)), percent(common), change, interval, p,
-			fixed(measure(s.Measures, gate.NLL)), fixed(measure(s.Measures, gate.ECE))}
-		if protected {
-			kl := ""
-			if s.Protected && s.KL != nil {
-				kl = fixed(*s.KL)
-			}
-			row = append(row, kl)
+		if s.Protected && s.KL != nil {
+			kl = fixed(*s.KL)
 		}
-		flips := "–"
 		if s.Flips.Asked > 0 {
 			flips = fmt.Sprintf("%d of %d", s.Flips.Changed, s.Flips.Asked)
 		}
-		table.Row(append(row, flips, mark(s.Verdict))...)
+		table.Row(row([]string{
+			s.Suite, fmt.Sprint(len(s.Items)), percent(measure(s.Before, gate.Accuracy)), percent(measure(s.Measures, gate.Accuracy)),
+			percent(common), change, interval, p, fixed(measure(s.Measures, gate.ECE)),
+		}, kl, flips, strings.TrimSpace(mark(s.Verdict)+" "+role(s)))...)
 	}
 	table.Flush()
 	if r.Ended != "" {
 		fmt.Fprintln(w, r.Ended)
 	}
 	if p := r.Protection; p != nil && (p.Subspace != "" || len(p.Rows) > 0) {
-		fmt.Fprintln(w, protectionLine(*p))
+		showProtection(w, *p)
 	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(w, "note: %s\n", warning.Text)
@@ -205,28 +210,49 @@ func sentenceSuites(r trainer.Result) []report.Outcome {
 	return suites
 }
 
-// protectionLine is what a run's protection came to, in one line.
-func protectionLine(p trainer.Protection) string {
-	line := fmt.Sprintf("protection: ‖D‖/‖W₀‖ %.2g", p.Norm)
-	if p.Subspace != "" {
-		line += fmt.Sprintf(", of which %.1e in the protected directions (%.1e as loaded)", p.Leak, p.Served)
-		if p.Share > 0 {
-			line += fmt.Sprintf("; %.0f %% of the gradient removed", 100*p.Share)
+// showProtection prints what a run's protection was, suite by suite, and what it
+// came to.
+func showProtection(w io.Writer, p trainer.Protection) {
+	held := make(map[string]bool) // a capability has energy and no rows
+	for name := range p.Rows {
+		held[name] = true
+	}
+	for name := range p.Energy {
+		held[name] = true
+	}
+	var kept []string
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		var parts []string
+		if n := p.Rows[name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d rows", n))
 		}
+		if e, ok := p.Energy[name]; ok {
+			parts = append(parts, fmt.Sprintf("%.1f %% of the energy", 100*e))
+		}
+		if address, ok := strings.CutPrefix(name, "capability:"); ok {
+			name = fmt.Sprintf("capability %.12s", address)
+		}
+		kept = append(kept, name+" "+strings.Join(parts, ", "))
+	}
+	fmt.Fprintf(w, "kept: %s\n", strings.Join(kept, "; "))
+	came := []string{fmt.Sprintf("‖D‖/‖W‖ %.2g", p.Norm)}
+	if p.Subspace != "" {
+		came = append([]string{fmt.Sprintf("%.0f %% of the gradient removed", 100*p.Share)}, came...)
+		came = append(came, fmt.Sprintf("leak %.1e, %.1e as loaded", p.Leak, p.Served))
 	}
 	if p.Drift > 0 {
-		line += fmt.Sprintf("; the base's answers to kept rows left by %.2g nats", p.Drift)
+		came = append(came, fmt.Sprintf("drift %.2g nats", p.Drift))
 	}
-	return line
+	fmt.Fprintf(w, "protection: %s\n", strings.Join(came, "; "))
 }
 
-// mark is the outcome of a suite's rules as a table shows it.
+// mark is the outcome of a suite's rules before what the suite is to the run.
 func mark(v gate.Outcome) string {
 	switch v {
 	case gate.Pass:
-		return "✓ pass"
+		return "✓"
 	case gate.Fail:
-		return "✗ fail"
+		return "✗"
 	}
 	return ""
 }
@@ -234,7 +260,7 @@ func mark(v gate.Outcome) string {
 // pValue is a probability in four figures.
 func pValue(p float64) string {
 	if p < 0.0001 {
-		return "< 0.0001"
+		return "<.0001"
 	}
 	return fmt.Sprintf("%.4f", p)
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/hanzoai/link/spool/gate"
 	"github.com/hanzoai/link/trainer"
@@ -33,7 +34,7 @@ func TestShowResult(t *testing.T) {
 	var out bytes.Buffer
 	showResult(&out, result(), trainer.Stage{}, "page")
 	lines := strings.Split(out.String(), "\n")
-	if !strings.Contains(lines[0], "after  most common  change") || !strings.Contains(lines[1], "60.0") || !strings.Contains(lines[1], "+2.9") || !strings.Contains(lines[1], " – ") || strings.Contains(out.String(), "NaN") {
+	if !strings.Contains(lines[0], "after  common  change") || !strings.Contains(lines[1], "60.0") || !strings.Contains(lines[1], "+2.9") || !strings.Contains(lines[1], " – ") || strings.Contains(out.String(), "NaN") {
 		t.Errorf("the table is\n%s", out.String())
 	}
 	for _, want := range []string{result().Ended, "note: 2 of 9 training rows were cut: a, b"} {
@@ -52,7 +53,7 @@ func protected() trainer.Result {
 	})
 	r.Protection = &trainer.Protection{
 		Subspace: "5ub", Strength: 1, Share: .62, Norm: .021, Leak: 3e-8, Served: 2e-6, Drift: .0125,
-		Energy: map[string]float64{"mail": .97}, Rows: map[string]int{"mail": 512}, Layers: []trainer.LayerProtection{},
+		Energy: map[string]float64{"mail": .97, "capability:0123456789abcdef": .991}, Rows: map[string]int{"mail": 512}, Layers: []trainer.LayerProtection{},
 	}
 	return r
 }
@@ -68,28 +69,55 @@ func TestShowProtected(t *testing.T) {
 	got := show(protected())
 	lines := strings.Split(got, "\n")
 	cells := func(line string) []string { return strings.Fields(line) }
-	if want := "suite rows before after most common change 95 % interval p log loss ece kl flips verdict"; strings.Join(cells(lines[0]), " ") != want {
+	if want := "suite rows before after common change 95 % interval p ece kl flips verdict"; strings.Join(cells(lines[0]), " ") != want {
 		t.Errorf("the columns are %q, want %q", cells(lines[0]), want)
 	}
-	if want := "desk 0 – 50.0 60.0 +2.9 – 0.1250 – – 1 of 16 ✗ fail"; strings.Join(cells(lines[1]), " ") != want {
+	if want := "desk 0 – 50.0 60.0 +2.9 – 0.1250 – 1 of 16 ✗"; strings.Join(cells(lines[1]), " ") != want {
 		t.Errorf("the target's row is %q, want %q", cells(lines[1]), want)
 	}
-	if want := "mail protected 0 – – – -1.0 -2.0 to +0.5 < 0.0001 – – 0.003 – ✓ pass"; strings.Join(cells(lines[2]), " ") != want {
+	if want := "mail 0 – – – -1.0 -2.0 to +0.5 <.0001 – 0.003 – ✓ protected"; strings.Join(cells(lines[2]), " ") != want {
 		t.Errorf("the protected row is %q, want %q", cells(lines[2]), want)
 	}
-	want := "protection: ‖D‖/‖W₀‖ 0.021, of which 3.0e-08 in the protected directions (2.0e-06 as loaded); 62 % of the gradient removed; the base's answers to kept rows left by 0.013 nats"
-	if !strings.Contains(got, want+"\n") {
+	want := "kept: capability 0123456789ab 99.1 % of the energy; mail 512 rows, 97.0 % of the energy\n" +
+		"protection: 62 % of the gradient removed; ‖D‖/‖W‖ 0.021; leak 3.0e-08, 2.0e-06 as loaded; drift 0.013 nats\n"
+	if !strings.Contains(got, want) {
 		t.Errorf("the result does not say %q:\n%s", want, got)
 	}
 	r := protected()
-	r.Protection.Subspace, r.Protection.Drift = "", 0
-	if got := show(r); !strings.Contains(got, "protection: ‖D‖/‖W₀‖ 0.021\n") {
+	r.Protection.Subspace, r.Protection.Drift, r.Protection.Energy = "", 0, nil
+	if got := show(r); !strings.Contains(got, "kept: mail 512 rows\nprotection: ‖D‖/‖W‖ 0.021\n") {
 		t.Errorf("without a subspace it says\n%s", got)
+	}
+	r.Evaluations[0].Flips.Changed = 0
+	if got := show(r); strings.Contains(got, "flips") {
+		t.Errorf("where no order of options changed an answer it says\n%s", got)
 	}
 	r = result()
 	r.Protection = &trainer.Protection{Norm: .5}
 	if got := show(r); strings.Contains(got, "protection:") || strings.Contains(got, " kl ") {
 		t.Errorf("a run that protected nothing says\n%s", got)
+	}
+}
+
+// TestShowResultWidth: the table of a run as wide as they come fits 100 columns.
+func TestShowResultWidth(t *testing.T) {
+	var r trainer.Result
+	for _, suite := range []string{"banking77", "clinc150", "fine-foods"} {
+		s := trainer.SuiteResult{
+			Suite: suite, Protected: suite != "banking77", Target: suite == "banking77", Verdict: gate.Fail, KL: new(1.234),
+			Common: eval.Common{Right: 412, Of: 1000}, Change: &eval.Change{Delta: -.349, Lo: -.381, Hi: -.316, P: 1e-9}, Flips: eval.Flipped{Asked: 16},
+		}
+		s.Items = make([]gate.Item, 3080)
+		s.Before = []gate.Measure{{Category: gate.All, Metric: gate.Accuracy, Value: 1}}
+		s.Measures = []gate.Measure{{Category: gate.All, Metric: gate.Accuracy, Value: .651}, {Category: gate.All, Metric: gate.ECE, Value: .123}}
+		r.Evaluations = append(r.Evaluations, s)
+	}
+	var out bytes.Buffer
+	showResult(&out, r, trainer.Stage{}, "page")
+	for _, line := range strings.Split(out.String(), "\n")[:4] {
+		if n := utf8.RuneCountInString(line); n > 100 {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
 
@@ -99,7 +127,7 @@ func TestProgressLine(t *testing.T) {
 		p    trainer.Progress
 		want string
 	}{
-		{trainer.Progress{Phase: trainer.Protecting, Suite: "mail", Done: 64, Rows: 512}, "reading what protects mail: 64 of 512 rows"},
+		{trainer.Progress{Phase: trainer.Protecting, Suite: "mail", Done: 64, Rows: 512}, "the base's answers on mail: 64 of 512 rows"},
 		{trainer.Progress{Phase: trainer.Evaluating, Suite: "mail", Done: 6, Rows: 12}, "evaluating mail: 6 of 12 rows"},
 		{trainer.Progress{Phase: trainer.Training, Step: 3, Steps: 9, Loss: .5, Rate: 4100, Share: .616}, "step 3 of 9  loss 0.5000  4.1k tokens/s  62 % of the gradient removed"},
 		{trainer.Progress{Phase: trainer.Training, Step: 3, Steps: 9, Loss: .5, Rate: 943}, "step 3 of 9  loss 0.5000  943 tokens/s"},
