@@ -7,6 +7,11 @@
 // gate recomputes. [FitTemperatures] chooses softmax temperatures on rows held
 // out for it. [RiskOf] says how well confidence sorts right answers from wrong.
 //
+// Beside another model's answers to the same rows stand [ChangeIn], how many more
+// are right and whether that may be chance, and [KL], how far the probabilities
+// moved. [MostCommon] and [Chance] say what answering without looking is worth, and
+// [Flips] whether the order of a question's options moves an answer, which it must not.
+//
 // It writes nothing and records nothing: package trainer does. It does not know
 // which rows trained: the caller must not hand [FitTemperatures] rows that a
 // gradient step read, nor rows that a suite grades.

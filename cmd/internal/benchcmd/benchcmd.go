@@ -402,6 +402,13 @@ func number(v *float64) string {
 var reportCommand = term.Command{
 	Name: "report", Args: "RUN [FILE]",
 	Short: "draw a run as one HTML file that needs nothing else",
+	Long: `
+The page has what the spool has of RUN: the sentence that matters, each suite
+before and after with the interval of its change, McNemar's exact p and the gate's
+rules on it, the loss, what protection removed, kept and leaked, and of each suite
+its reliability, its measures, how far its answers left the base's, the answers
+that the order of options changed, and what was answered for what. Of what nobody
+measured it says nothing. FILE is RUN.html when it is not given.`,
 	Setup: func(flags *flag.FlagSet) func(context.Context, term.IO, []string) error {
 		var record local.Record
 		record.Flag(flags)
