@@ -289,16 +289,8 @@ func (f *fitting) fit(ctx context.Context, stage trainer.Stage, model *kai.Model
 	if err := rec.Metric(report.Cut{Cut: result.Cut.Rows}); err != nil {
 		return err
 	}
-	for _, e := range result.Evaluations {
-		if err := rec.Metric(map[string]report.Flips{"flips": {Evaluation: e.Evaluation, Asked: e.Flips.Asked, Changed: e.Flips.Changed}}); err != nil {
-			return err
-		}
-		if e.Tokens == 0 {
-			continue // read back from the record, which does not say what was cut
-		}
-		if err := rec.Metric(report.Cut{Evaluation: e.Evaluation, Cut: e.Cut.Rows}); err != nil {
-			return err
-		}
+	if err := noteEvaluations(rec, result.Evaluations); err != nil {
+		return err
 	}
 	page := filepath.Join(f.folders.runs, f.run, "report.html")
 	if err := writeReport(page, s, f.run, before.Run); err != nil {
@@ -348,6 +340,23 @@ func (f *fitting) baseline(ctx context.Context, s *spool.Spool, model *kai.Model
 		err = term.Exit(term.Interrupted, fmt.Errorf("run %s is interrupted before its first step: train fit --resume %s goes on", f.run, f.run))
 	}
 	return subject, before, err
+}
+
+// noteEvaluations notes beside the events what the report shows of suites and the
+// record has no place for.
+func noteEvaluations(rec trainer.Log, list []trainer.SuiteResult) error {
+	for _, e := range list {
+		if e.Tokens == 0 {
+			continue // read back from the record, which does not say what was cut or asked again
+		}
+		if err := rec.Metric(map[string]report.Flips{"flips": {Evaluation: e.Evaluation, Asked: e.Flips.Asked, Changed: e.Flips.Changed}}); err != nil {
+			return err
+		}
+		if err := rec.Metric(report.Cut{Evaluation: e.Evaluation, Cut: e.Cut.Rows}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // show is the progress line. Each part of a run shows at once, however soon it

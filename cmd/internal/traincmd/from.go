@@ -52,7 +52,7 @@ func (f *fitting) from(ctx context.Context, stage trainer.Stage, model *kai.Mode
 	defer rec.Close()
 	after, err := trainer.Evaluate(ctx, trainer.EvalConfig{
 		Run: f.run, Build: build, Model: model, Subject: subject, Device: model.Device(),
-		Recorder: rec, By: local.User(), Progress: f.show,
+		Recorder: rec, By: local.User(), Progress: f.show, Flips: trainer.FlipRows,
 	})
 	f.progress.Done()
 	if errors.Is(err, trainer.ErrInterrupted) {
@@ -63,6 +63,9 @@ func (f *fitting) from(ctx context.Context, stage trainer.Stage, model *kai.Mode
 	}
 	result := trainer.Result{Run: f.run, Status: event.Completed, CheckpointDir: dir, Checkpoint: subject}
 	if result.Evaluations, err = stage.Compare(build, before, after.Suites); err != nil {
+		return err
+	}
+	if err := noteEvaluations(rec, result.Evaluations); err != nil {
 		return err
 	}
 	page := filepath.Join(f.folders.runs, f.run, "report.html")

@@ -38,12 +38,9 @@ var suites = []suite{
 	{"banking77", "what does the customer want", "label", []source{{"banking77/banking77.jsonl", ""}}, 10003, 0, 1000},
 }
 
-// protected are the suites that a target's training may damage, and known those
-// of them that the base was trained on.
-var (
-	protected = suites[:4]
-	known     = suites[:3]
-)
+// protected are the suites that a target's training may damage. The base was
+// trained on all but the last.
+var protected = suites[:4]
 
 func findSuite(name string) (suite, error) {
 	for _, s := range suites {
