@@ -57,9 +57,71 @@ func apply(m *kai.Model, dir string) error {
 	return nil
 }
 
+// Fits checks what a stage asks of the base m and of the store, before anything is
+// made: that an adapter has its targets and its rank, and that the capabilities to
+// protect are held and were made for m.
+func (s Stage) Fits(m *kai.Model, store Store) error {
+	if s.Mode() == LoRA && s.From == "" {
+		if _, err := s.targets(m); err != nil {
+			return err
+		}
+	}
+	for _, c := range s.Protect.Capabilities {
+		if _, err := heldChange(m, store, canon.SHA256(c)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// targets are the parameters that the stage's adapter writes.
+func (s Stage) targets(m *kai.Model) ([]*kai.Param, error) {
+	a := s.Adaptation
+	targets, err := adapter.Targets(m.Linears(), a.Targets)
+	if err != nil {
+		return nil, fmt.Errorf("trainer: adaptation.targets: %w", err)
+	}
+	for _, p := range targets {
+		if err := s.adapter().Check(p.Shape[1], p.Shape[0], p.Name); err != nil {
+			return nil, fmt.Errorf("trainer: adaptation.%w", err)
+		}
+	}
+	return targets, nil
+}
+
+// adapter is the adaptation as package adapter takes it.
+func (s Stage) adapter() adapter.Config {
+	return adapter.Config{Rank: s.Adaptation.Rank, Alpha: s.Adaptation.Alpha, Targets: s.Adaptation.Targets}
+}
+
+// heldChange reads what a capability in the store adds to the parameters of m.
+func heldChange(m *kai.Model, store Store, address canon.SHA256) (c map[string]kernels.Mem, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("trainer: protect.capabilities: %s: %w", address, err)
+		}
+	}()
+	dir, err := os.MkdirTemp("", "capability-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := Unpack(store, address, dir); err != nil {
+		return nil, err
+	}
+	c, _, err = readChange(m, dir)
+	if errors.Is(err, ErrOtherBase) {
+		err = fmt.Errorf("%w: a capability is protected over the base that it was trained from; over what was trained with it, protect the suites it was taught", err)
+	}
+	return c, err
+}
+
 // readChange reads what dir adds to the parameters of m, by name, and a
 // capability's manifest.
 func readChange(m *kai.Model, dir string) (map[string]kernels.Mem, *manifest, error) {
+	if _, err := os.Stat(filepath.Join(dir, "kai.json")); err == nil {
+		return nil, nil, errors.New("it is a checkpoint: a capability or an adapter is what adds to a base")
+	}
 	raw, err := os.ReadFile(filepath.Join(dir, "capability.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		c, err := adapter.ReadConfig(dir)
@@ -193,15 +255,7 @@ func readValues(f *safetensors.File, name string, shape []int) ([]float32, error
 // addCapability lets a capability's own directions join the protected ones: of
 // each layer that it changes, the input side of the change.
 func (f *fit) addCapability(b *project.Builder, k *keeper, address canon.SHA256) error {
-	dir, err := os.MkdirTemp("", "capability-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	if err := Unpack(f.rec, address, dir); err != nil {
-		return err
-	}
-	c, _, err := readChange(f.Model, dir)
+	c, err := heldChange(f.Model, f.rec, address)
 	if err != nil {
 		return err
 	}
@@ -225,6 +279,9 @@ func (f *fit) addCapability(b *project.Builder, k *keeper, address canon.SHA256)
 // Unpack writes the files of a stored folder below dir, which exists.
 func Unpack(s Store, address canon.SHA256, dir string) error {
 	r, err := s.OpenArtifact(address)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("this spool holds no artifact %s", address)
+	}
 	if err != nil {
 		return err
 	}

@@ -86,23 +86,17 @@ func (l *full) frozen(linear bool) func(string) bool {
 // adapt puts an adapter on every target. Its input side is projected, so that at
 // λ = 1 no optimizer can write anything into the subspace.
 func (l *full) adapt(off map[string]*project.Projector) error {
-	a, f := l.Stage.Adaptation, l.fit
-	targets, err := adapter.Targets(f.Model.Linears(), a.Targets)
+	f := l.fit
+	targets, err := f.Stage.targets(f.Model)
 	if err != nil {
-		return fmt.Errorf("trainer: adaptation.targets: %w", err)
-	}
-	c := adapter.Config{Rank: a.Rank, Alpha: a.Alpha, Targets: a.Targets}
-	for _, p := range targets {
-		if err := c.Check(p.Shape[1], p.Shape[0], p.Name); err != nil {
-			return fmt.Errorf("trainer: adaptation.%w", err)
-		}
+		return err
 	}
 	f.Model.Train(func(name string) bool {
 		return !slices.ContainsFunc(targets, func(p *kai.Param) bool { return p.Name == name })
 	})
 	var list []*adapter.LoRA
 	for _, p := range targets {
-		list = append(list, adapter.New(f.Device, p, c, off[p.Name], f.Stage.Seed))
+		list = append(list, adapter.New(f.Device, p, f.Stage.adapter(), off[p.Name], f.Stage.Seed))
 	}
 	f.opt = newOptimizer(f.Device, nil, list, f.Stage.WeightDecay, f.Stage.Clip)
 	return nil
@@ -205,6 +199,9 @@ func (l *full) finish(ctx context.Context) error {
 	if p := l.Stage.Protect.Projection; p != nil && p.Strength < 1 && l.Stage.Protect.Budget == nil {
 		l.warn(Warning{Code: Leaky, Text: fmt.Sprintf(
 			"protect.projection.strength is %g: below 1 it slows the drift and bounds nothing, and there is no budget to judge it by", p.Strength)})
+	}
+	if p := l.Stage.Protect; len(p.Suites) > 0 && p.Budget == nil {
+		l.warn(Warning{Code: Unjudged, Text: "protect.budget is left out, so nothing judges the protected suites: say how much they may lose"})
 	}
 	if len(l.selects) == 0 {
 		l.warn(noHeldOut)

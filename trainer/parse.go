@@ -406,7 +406,7 @@ func (s *Stage) checkProtect(projection, distillation bool) error {
 		case !within(j.Cap, 0.001, 1):
 			return fmt.Errorf("protect.projection.cap: %v is outside [0.001, 1]", j.Cap)
 		case j.Rows < 2 || j.Rows > 1e6:
-			return fmt.Errorf("protect.projection.rows: %d: want at least 2", j.Rows)
+			return fmt.Errorf("protect.projection.rows: %d is outside [2, 1000000]", j.Rows)
 		case projection && none && j.Strength > 0:
 			return errors.New("protect.projection: there is nothing to protect: name suites or capabilities")
 		}
@@ -416,7 +416,7 @@ func (s *Stage) checkProtect(projection, distillation bool) error {
 		case !within(d.Weight, 0, 1e6):
 			return fmt.Errorf("protect.distillation.weight: %v is outside [0, 1e6]", d.Weight)
 		case d.Rows < 2 || d.Rows > 1e6:
-			return fmt.Errorf("protect.distillation.rows: %d: want at least 2", d.Rows)
+			return fmt.Errorf("protect.distillation.rows: %d is outside [2, 1000000]", d.Rows)
 		case distillation && len(p.Suites) == 0 && d.Weight > 0:
 			return errors.New("protect.distillation: there is nothing to preserve: name suites")
 		}

@@ -192,7 +192,8 @@ func (k *keeper) basis(param string) *project.Basis {
 
 // The codes of protection's warnings.
 const (
-	Covered = "covered" // every direction of some layers is protected
-	Drifted = "drifted" // the bound on the drift cut the learning rate or ended training
-	Leaky   = "leaky"   // a strength below 1, which slows the drift and bounds nothing
+	Covered  = "covered"  // every direction of some layers is protected
+	Drifted  = "drifted"  // the bound on the drift cut the learning rate or ended training
+	Unjudged = "unjudged" // suites are protected and no budget judges them
+	Leaky    = "leaky"    // a strength below 1, which slows the drift and bounds nothing
 )

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/hanzoai/link/kernels/cpu"
+	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/spool/event"
 	"github.com/hanzoai/link/trainer/kai"
 	"github.com/hanzoai/link/trainer/project"
@@ -410,6 +411,48 @@ func TestProtectedCapability(t *testing.T) {
 	}
 	if name := "capability:" + string(first.Capability); r.Protection.Energy[name] <= 0 || r.Protection.Leak > 5e-6 {
 		t.Errorf("energy is %v, the leak %.2g", r.Protection.Energy, r.Protection.Leak)
+	}
+}
+
+// TestFits: what a stage asks for and its base or the store does not have is refused
+// before there is a run.
+func TestFits(t *testing.T) {
+	w := newWorld(t, nil)
+	m, c := w.start(t)
+	r, err := Fit(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := kai.Load(w.base, w.dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trained, err := kai.Load(r.CheckpointDir, w.dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lora := func(rank int, targets ...string) Stage {
+		return Stage{Adaptation: Adaptation{Mode: LoRA, Rank: rank, Alpha: 1, Targets: targets}}
+	}
+	capability := func(address canon.SHA256) Stage { return Stage{Protect: Protect{Capabilities: []string{string(address)}}} }
+	for _, tt := range []struct {
+		name  string
+		stage Stage
+		base  *kai.Model
+		want  string
+	}{
+		{"adapter", lora(4), base, ""},
+		{"rank over the layer", lora(17), base, "adaptation.rank"},
+		{"unknown target", lora(4, "qeury"), base, "adaptation.targets"},
+		{"capability", capability(r.Capability), base, ""},
+		{"capability over what it made", capability(r.Capability), trained, "over the base that it was trained from"},
+		{"unknown capability", capability(canon.Sum([]byte("none"))), base, "holds no artifact"},
+		{"checkpoint for a capability", capability(r.Checkpoint), base, "it is a checkpoint"},
+	} {
+		err := tt.stage.Fits(tt.base, m)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ func (f *fit) subspace(ctx context.Context, enc *kai.Encoder, k *keeper) (*proje
 	}
 	for _, address := range p.Capabilities {
 		if err := f.addCapability(b, k, canon.SHA256(address)); err != nil {
-			return nil, fmt.Errorf("trainer: protect.capabilities: %s: %w", address, err)
+			return nil, err
 		}
 	}
 	s, err := b.Build(project.Config{Energy: p.Projection.Energy, Cap: p.Projection.Cap})

@@ -167,6 +167,7 @@ func TestSentence(t *testing.T) {
 		{"no gate", []Outcome{learned, held}, nil, "taught triage: +7.1 points, 87.1 % right; typed: -1.0 points, 75.0 % right"},
 		{"passed", []Outcome{learned, held}, pass, "taught triage: +7.1 points, 87.1 % right; within budget: typed: -1.0 points, 75.0 % right"},
 		{"failed", []Outcome{learned, held}, fail, "taught triage: +7.1 points, 87.1 % right; held against its budget: typed: -1.0 points, 75.0 % right; the gate failed"},
+		{"no budget", []Outcome{learned, {"typed", Unjudged, .76, .45}}, pass, "taught triage: +7.1 points, 87.1 % right; judged by no budget: typed: -31.0 points, 45.0 % right"},
 		{"nothing answered", []Outcome{{"triage", "", unknown, unknown}}, nil, "s ended"},
 	}
 	for _, tt := range tests {

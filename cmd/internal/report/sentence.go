@@ -10,14 +10,17 @@ import (
 
 // Outcome is what the sentence needs to know of a suite; NaN where unknown.
 type Outcome struct {
-	Suite, Role   string
+	Suite, Role   string  // "target", "protected", [Unjudged] or ""
 	Before, After float64 // accuracy
 }
+
+// Unjudged is the role of a suite that is protected and that no gate judges.
+const Unjudged = "unjudged"
 
 // Sentence is a run in one sentence: what was learned, by how much, and whether
 // the rest held.
 func Sentence(name string, suites []Outcome, verdict *gate.Verdict) string {
-	var learned, rest []string
+	var learned, rest, unjudged []string
 	for _, s := range suites {
 		if math.IsNaN(s.After) {
 			continue
@@ -26,9 +29,12 @@ func Sentence(name string, suites []Outcome, verdict *gate.Verdict) string {
 		if !math.IsNaN(s.Before) {
 			text = fmt.Sprintf("%s: %+.1f points, %.1f %% right", s.Suite, 100*(s.After-s.Before), 100*s.After)
 		}
-		if s.Role == "protected" {
+		switch s.Role {
+		case "protected":
 			rest = append(rest, text)
-		} else {
+		case Unjudged:
+			unjudged = append(unjudged, text)
+		default:
 			learned = append(learned, text)
 		}
 	}
@@ -46,6 +52,9 @@ func Sentence(name string, suites []Outcome, verdict *gate.Verdict) string {
 		parts = append(parts, "within budget: "+strings.Join(rest, ", "))
 	default:
 		parts = append(parts, "held against its budget: "+strings.Join(rest, ", "))
+	}
+	if len(unjudged) > 0 {
+		parts = append(parts, "judged by no budget: "+strings.Join(unjudged, ", "))
 	}
 	if verdict != nil && verdict.Verdict != "pass" {
 		parts = append(parts, "the gate failed")

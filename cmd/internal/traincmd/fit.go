@@ -172,6 +172,9 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 			return err
 		}
 	}
+	if err := f.fits(stage, model); err != nil {
+		return err
+	}
 	if f.dry.on {
 		return f.estimate(ctx, stage, model, opened)
 	}
@@ -197,6 +200,19 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 		return f.from(ctx, stage, model, opened, base, at)
 	}
 	return f.fit(ctx, stage, model, opened, base)
+}
+
+// fits refuses what a stage asks of its base or of the spool that they do not have,
+// before there is a run.
+func (f *fitting) fits(stage trainer.Stage, model *kai.Model) error {
+	if len(stage.Protect.Capabilities) == 0 {
+		return term.Exit(term.Refused, stage.Fits(model, nil))
+	}
+	s, err := f.record.Open()
+	if err != nil {
+		return err
+	}
+	return term.Exit(term.Refused, stage.Fits(model, s))
 }
 
 // again takes up a run that was interrupted.

@@ -195,6 +195,10 @@ func showResult(w io.Writer, r trainer.Result, stage trainer.Stage, page string)
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(w, "note: %s\n", warning.Text)
 	}
+	if stage.From != "" {
+		fmt.Fprintf(w, "evaluated %s beside the base, and trained nothing; report: %s\n", stage.From, page)
+		return
+	}
 	fmt.Fprintf(w, "%s; report: %s\n", report.Sentence(stage.Stage, sentenceSuites(r), r.Verdict), page)
 	fmt.Fprintf(w, "ask it: train ask %s \"…\"\n", r.CheckpointDir)
 }
@@ -202,8 +206,12 @@ func showResult(w io.Writer, r trainer.Result, stage trainer.Stage, page string)
 func sentenceSuites(r trainer.Result) []report.Outcome {
 	var suites []report.Outcome
 	for _, s := range r.Evaluations {
+		role := role(s)
+		if s.Protected && s.Verdict == "" {
+			role = report.Unjudged
+		}
 		suites = append(suites, report.Outcome{
-			Suite: s.Suite, Role: role(s),
+			Suite: s.Suite, Role: role,
 			Before: measure(s.Before, gate.Accuracy), After: measure(s.Measures, gate.Accuracy),
 		})
 	}
