@@ -434,7 +434,9 @@ func TestFits(t *testing.T) {
 	lora := func(rank int, targets ...string) Stage {
 		return Stage{Adaptation: Adaptation{Mode: LoRA, Rank: rank, Alpha: 1, Targets: targets}}
 	}
-	capability := func(address canon.SHA256) Stage { return Stage{Protect: Protect{Capabilities: []string{string(address)}}} }
+	capability := func(address canon.SHA256) Stage {
+		return Stage{Protect: Protect{Capabilities: []string{string(address)}}}
+	}
 	for _, tt := range []struct {
 		name  string
 		stage Stage
