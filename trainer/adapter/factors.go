@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/hanzoai/link/kernels"
-	"github.com/hanzoai/link/trainer/kai"
 )
 
 // Factors are one parameter's adapter at rest.
@@ -27,8 +26,9 @@ func (f Factors) Delta(dev kernels.Device) kernels.Mem {
 	return d
 }
 
-// check refuses factors that are no product of matrices.
-func (f Factors) check() error {
+// Check refuses factors whose product is no change of a weight [Out,In], finite in
+// every value. Nothing else that takes factors looks at them.
+func (f Factors) Check() error {
 	if f.Out < 1 || f.In < 1 || f.Rank < 1 || len(f.A) != f.Rank*f.In || len(f.B) != f.Out*f.Rank {
 		return fmt.Errorf("%s: %d and %d values are no factors of [%d,%d] of rank %d", f.Name, len(f.A), len(f.B), f.Out, f.In, f.Rank)
 	}
@@ -40,33 +40,5 @@ func (f Factors) check() error {
 	if s := float32(f.Scale); s-s != 0 {
 		return fmt.Errorf("%s: its scale is %v", f.Name, f.Scale)
 	}
-	return nil
-}
-
-// Apply makes W = fl(W + D) of every parameter that the list names, on m's
-// device. It fails and changes nothing when a name or a shape is not m's, or a
-// parameter is named twice.
-func Apply(dev kernels.Device, m *kai.Model, list []Factors) error {
-	params := make([]*kai.Param, len(list))
-	for i, f := range list {
-		if err := f.check(); err != nil {
-			return fmt.Errorf("adapter: %w", err)
-		}
-		at := slices.IndexFunc(m.Params(), func(p *kai.Param) bool { return p.Name == f.Name })
-		if at < 0 {
-			return fmt.Errorf("adapter: the model has no parameter %s", f.Name)
-		}
-		params[i] = m.Params()[at]
-		if shape := []int{f.Out, f.In}; !slices.Equal(params[i].Shape, shape) {
-			return fmt.Errorf("adapter: %s is %v in the model and %v in the adapter", f.Name, params[i].Shape, shape)
-		}
-		if slices.Contains(params[:i], params[i]) {
-			return fmt.Errorf("adapter: %s is there twice", f.Name)
-		}
-	}
-	for i, f := range list {
-		dev.Add(params[i].W, params[i].W, f.Delta(dev))
-	}
-	m.Changed()
 	return nil
 }

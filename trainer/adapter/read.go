@@ -65,13 +65,7 @@ func read(dir string, linears []kai.Linear) ([]Factors, error) {
 	for _, l := range linears {
 		all = append(all, l.Params...)
 	}
-	name := filepath.Join(dir, weightsFile)
-	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(filepath.Join(dir, "adapter_model.bin")); err == nil {
-			return nil, errors.New("adapter_model.bin is a pickle, which is never opened: save the adapter again with safe_serialization")
-		}
-	}
-	list, err := c.factors(name, peftPrefix, all)
+	list, err := c.factors(filepath.Join(dir, weightsFile), peftPrefix, all)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +110,8 @@ var idle = []string{
 // harmless are the init_lora_weights that leave the base's weights alone.
 var harmless = []string{"true", "false", `"gaussian"`, `"eva"`, `"orthogonal"`}
 
+// readConfig reads the config of a folder that has weights to go with it, or may
+// have: those of a pickle are refused here.
 func readConfig(dir string) (config, error) {
 	src, err := os.ReadFile(filepath.Join(dir, configFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,6 +123,11 @@ func readConfig(dir string) (config, error) {
 	c, err := parseConfig(src)
 	if err != nil {
 		return config{}, fmt.Errorf("%s: %w", configFile, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, weightsFile)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, "adapter_model.bin")); err == nil {
+			return config{}, errors.New("adapter_model.bin is a pickle, which is never opened: save the adapter again with safe_serialization")
+		}
 	}
 	return c, nil
 }
@@ -308,7 +309,7 @@ func (c config) read(f *safetensors.File, tensor, name, prefix string, all []*ka
 	if c.rooted {
 		t.Scale = alpha / math.Sqrt(float64(t.Rank))
 	}
-	return t, t.check()
+	return t, t.Check()
 }
 
 // find is the parameter of a module as a file names it. An adapter over a model

@@ -142,7 +142,7 @@ func (cfg PEFTConfig) json(list []Factors) ([]byte, error) {
 		return nil, fmt.Errorf("it has no factors")
 	}
 	for i, f := range list {
-		if err := f.check(); err != nil {
+		if err := f.Check(); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(list[:i], func(g Factors) bool { return g.Name == f.Name }) {
