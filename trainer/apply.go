@@ -2,10 +2,12 @@ package trainer
 
 import (
 	"archive/tar"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,22 +142,47 @@ func readChange(m *kai.Model, dir string) (map[string]kernels.Mem, *manifest, er
 	if err != nil {
 		return nil, nil, err
 	}
-	var man manifest
-	if err := canon.Unmarshal(raw, &man); err != nil {
+	man, err := parseManifest(raw)
+	if err != nil {
 		return nil, nil, fmt.Errorf("capability.json: %w", err)
 	}
 	if man.BaseSHA256 != m.SHA256 {
 		return nil, nil, fmt.Errorf("%w: its base's weights are %.12s…, these are %.12s…", ErrOtherBase, man.BaseSHA256, m.SHA256)
 	}
-	switch man.Form {
-	case formDelta:
+	if man.Form == formDelta {
 		c, err := readDelta(m, filepath.Join(dir, deltaFile))
-		return c, &man, err
-	case formLoRA:
-		list, err := readFactors(m, filepath.Join(dir, loraFile), man.Adaptation)
-		return products(m.Device(), list), &man, err
+		return c, man, err
 	}
-	return nil, nil, fmt.Errorf("a capability of form %q is not applied to weights: delta and lora are", man.Form)
+	list, err := readFactors(m, filepath.Join(dir, loraFile), man.Adaptation)
+	return products(m.Device(), list), man, err
+}
+
+// parseManifest reads a capability.json whose tensors change weights, and holds it
+// to what Apply relies on.
+func parseManifest(raw []byte) (*manifest, error) {
+	var kind struct {
+		Form   string
+		Format int
+	}
+	if err := json.Unmarshal(raw, &kind); err != nil {
+		return nil, err
+	}
+	switch {
+	case kind.Form != formDelta && kind.Form != formLoRA: // a readout's has other fields too
+		return nil, fmt.Errorf("a capability of form %q is not applied to weights: delta and lora are", kind.Form)
+	case kind.Format != manifestFormat:
+		return nil, fmt.Errorf("format %d is not what this program reads, which is %d", kind.Format, manifestFormat)
+	}
+	var man manifest
+	if err := canon.Unmarshal(raw, &man); err != nil {
+		return nil, err
+	}
+	for _, bucket := range slices.Sorted(maps.Keys(man.Temperature)) {
+		if t := man.Temperature[bucket]; !(t > 0) {
+			return nil, fmt.Errorf("temperature of %s is %v; want a positive number", bucket, t)
+		}
+	}
+	return &man, nil
 }
 
 // products are the changes that factors write, by parameter.
@@ -211,6 +238,9 @@ func readFactors(m *kai.Model, name string, a Adaptation) ([]adapter.Factors, er
 			return nil, err
 		}
 		if t.B, err = readValues(f, target+".lora_B", []int{t.Out, t.Rank}); err != nil {
+			return nil, err
+		}
+		if err := t.Check(); err != nil {
 			return nil, err
 		}
 		list = append(list, t)

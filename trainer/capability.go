@@ -22,7 +22,7 @@ import (
 // An adapter's is lora.safetensors, the factors of each target, from which D is
 // computed as it was in training; hence the same bits again. [Apply] does both.
 type manifest struct {
-	Format      int                `json:"format"`
+	Format      int                `json:"format"` // manifestFormat
 	Name        string             `json:"name"`
 	Form        string             `json:"form"` // "delta" or "lora"
 	BaseModel   string             `json:"base_model"`
@@ -33,6 +33,9 @@ type manifest struct {
 	Temperature map[string]float64 `json:"temperature"` // by bucket, of the trained model
 	Protection  *Protection        `json:"protection"`
 }
+
+// manifestFormat is the capability.json that this package writes and reads.
+const manifestFormat = 1
 
 type suiteMeasures struct {
 	Suite         string         `json:"suite"`
@@ -93,7 +96,7 @@ func (f *fit) writeLoRA(dir string) error {
 // writeCapability writes the folder dir, whole or not at all.
 func (f *fit) writeCapability(dir string) error {
 	m := manifest{
-		Format: 1, Name: f.Stage.Output.Name, Form: formDelta,
+		Format: manifestFormat, Name: f.Stage.Output.Name, Form: formDelta,
 		BaseModel: f.Stage.BaseModel, BaseSHA256: f.weights,
 		Adaptation: f.Stage.Adaptation, Protect: f.Stage.Protect,
 		Temperature: f.Model.Config.Temperature, Protection: f.res.Protection,
