@@ -57,7 +57,7 @@ func BenchmarkProjection(b *testing.B) {
 			off[param.Name] = p
 		}
 	}
-	m.Train(func(name string) bool { return !k.linear(name) })
+	m.Train(func(name string) bool { return layerOf(k.linears, name) == nil })
 	free := newOptimizer(dev, m.Params(), nil, .01, 1)
 	projected := newOptimizer(dev, m.Params(), nil, .01, 1)
 	projected.protect(off, 1, false)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hanzoai/link/spool/record"
-	"github.com/hanzoai/link/trainer/adapter"
 	"github.com/hanzoai/link/trainer/data"
 	"github.com/hanzoai/link/trainer/kai"
 	"github.com/hanzoai/link/trainer/project"
@@ -233,52 +232,37 @@ type keptRow struct {
 // model its gradients.
 func (d *dry) parameters() error {
 	e, m := &d.estimate, &d.estimate.Memory
-	linears := d.Model.Linears()
+	learns, err := d.Stage.learns(d.Model)
+	if err != nil {
+		return err
+	}
+	largest := 0
+	for _, p := range d.Model.Params() {
+		if !learns(p.Name) {
+			continue
+		}
+		n := p.W.Len
+		m.Bases += 4 * uint64(n)
+		m.Gradients += 8 * uint64(n)
+		largest = max(largest, n)
+		if e.Mode == LoRA {
+			e.Trained += d.Stage.Adaptation.Rank * (p.Shape[0] + p.Shape[1])
+		} else {
+			e.Trained += n
+		}
+	}
+	d.Model.Train(func(name string) bool { return !learns(name) })
 	projected := d.Stage.Protect.Projection != nil
-	if e.Mode == LoRA {
-		a := d.Stage.Adaptation
-		targets, err := adapter.Targets(linears, a.Targets)
-		if err != nil {
-			return fmt.Errorf("trainer: adaptation.targets: %w", err)
-		}
-		largest := 0
-		for _, p := range targets {
-			if err := (adapter.Config{Rank: a.Rank, Alpha: a.Alpha, Targets: a.Targets}).Check(p.Shape[1], p.Shape[0], p.Name); err != nil {
-				return fmt.Errorf("trainer: adaptation.%w", err)
-			}
-			n := p.Shape[0] * p.Shape[1]
-			e.Trained += a.Rank * (p.Shape[0] + p.Shape[1])
-			m.Bases += 4 * uint64(n)
-			m.Gradients += 8 * uint64(n)
-			largest = max(largest, n)
-		}
+	switch {
+	case e.Mode == LoRA:
 		m.Bases += 4 * uint64(largest) // the change that an adapter writes
 		m.Gradients += 4 * uint64(e.Trained)
-		d.Model.Train(func(name string) bool {
-			return !slices.ContainsFunc(targets, func(p *kai.Param) bool { return p.Name == name })
-		})
-	} else {
-		d.kept = &keeper{linears: linears}
-		frozen := (&full{fit: d.fit}).frozen(projected)
-		largest := 0
-		for _, p := range d.Model.Params() {
-			if frozen(p.Name) {
-				continue
-			}
-			n := p.W.Len
-			e.Trained += n
-			m.Bases += 4 * uint64(n)
-			m.Gradients += 8 * uint64(n)
-			largest = max(largest, n)
-		}
-		if projected {
-			m.Subspace += 8 * uint64(largest) // the update, and the decay
-		}
-		d.Model.Train(frozen)
+	case projected:
+		m.Subspace += 8 * uint64(largest) // the update, and the decay
 	}
 	m.Changes, m.Moments = 4*uint64(e.Trained), 8*uint64(e.Trained)
-	for _, l := range linears {
-		if projected {
+	for _, l := range d.Model.Linears() {
+		if projected && slices.ContainsFunc(l.Params, func(p *kai.Param) bool { return learns(p.Name) }) {
 			rank := d.most(l.In)
 			m.Subspace += 4 * uint64(rank*l.In+rank*l.Out)
 		}
@@ -385,7 +369,7 @@ func (d *dry) protection(rate float64, kept []keptRow) error {
 		}
 	}
 	for _, l := range layers {
-		e.Memory += uint64(l.In*l.In) * uint64(4+8+4*len(d.Stage.Protect.Suites))
+		e.Memory += uint64(l.In*l.In) * uint64(4+8+4*len(d.Stage.Protect.Suites)+4*len(d.Stage.Protect.Capabilities))
 	}
 	seconds := rate * cost
 	eigen, err := d.eigenvectors(layers)

@@ -36,21 +36,26 @@ func newFull(f *fit) (*full, error) {
 	if d := f.Stage.Protect.Distillation; d != nil {
 		l.objective.Distillation = d.Weight
 	}
-	off, err := f.projectors(f.kept)
+	learns, err := f.Stage.learns(f.Model)
 	if err != nil {
 		return nil, err
 	}
+	off, err := f.projectors(f.kept, learns)
+	if err != nil {
+		return nil, err
+	}
+	f.Model.Train(func(name string) bool { return !learns(name) })
 	if f.Stage.Mode() == LoRA {
-		err = l.adapt(off)
+		list, err := l.adapters(off)
+		if err != nil {
+			return nil, err
+		}
+		f.opt = newOptimizer(f.Device, nil, list, f.Stage.WeightDecay, f.Stage.Clip)
 	} else {
-		f.Model.Train(l.frozen(off != nil))
 		f.opt = newOptimizer(f.Device, f.Model.Params(), nil, f.Stage.WeightDecay, f.Stage.Clip)
 		if off != nil {
 			f.opt.protect(off, f.Stage.Protect.Projection.Strength, f.GradientOnly)
 		}
-	}
-	if err != nil {
-		return nil, err
 	}
 	if len(f.opt.masters) == 0 {
 		return nil, errors.New("trainer: frozen: nothing is left to train")
@@ -69,37 +74,35 @@ func newFull(f *fit) (*full, error) {
 	return l, nil
 }
 
-// frozen is what is not trained. Beside a subspace only linear layers are.
-func (l *full) frozen(linear bool) func(string) bool {
-	frozen := l.Model.Frozen
-	if prefixes := l.Stage.Frozen; prefixes != nil {
+// learns reports which parameters of m training moves, by name: what an adapter
+// writes, or else all that are not frozen. Beside a subspace they are linear layers.
+func (s Stage) learns(m *kai.Model) (func(name string) bool, error) {
+	if s.Mode() == LoRA {
+		targets, err := s.targets(m)
+		return func(name string) bool {
+			return slices.ContainsFunc(targets, func(p *kai.Param) bool { return p.Name == name })
+		}, err
+	}
+	frozen, linears := m.Frozen, m.Linears()
+	if s.Frozen != nil {
 		frozen = func(name string) bool {
-			return slices.ContainsFunc(*prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+			return slices.ContainsFunc(*s.Frozen, func(p string) bool { return strings.HasPrefix(name, p) })
 		}
 	}
-	if !linear {
-		return frozen
-	}
-	return func(name string) bool { return frozen(name) || !l.kept.linear(name) }
+	return func(name string) bool {
+		return !frozen(name) && (s.Protect.Projection == nil || layerOf(linears, name) != nil)
+	}, nil
 }
 
-// adapt puts an adapter on every target. Its input side is projected, so that at
+// adapters are one for every target. Their input side is projected, so that at
 // λ = 1 no optimizer can write anything into the subspace.
-func (l *full) adapt(off map[string]*project.Projector) error {
-	f := l.fit
-	targets, err := f.Stage.targets(f.Model)
-	if err != nil {
-		return err
-	}
-	f.Model.Train(func(name string) bool {
-		return !slices.ContainsFunc(targets, func(p *kai.Param) bool { return p.Name == name })
-	})
+func (l *full) adapters(off map[string]*project.Projector) ([]*adapter.LoRA, error) {
+	targets, err := l.Stage.targets(l.Model)
 	var list []*adapter.LoRA
 	for _, p := range targets {
-		list = append(list, adapter.New(f.Device, p, f.Stage.adapter(), off[p.Name], f.Stage.Seed))
+		list = append(list, adapter.New(l.Device, p, l.Stage.adapter(), off[p.Name], l.Stage.Seed))
 	}
-	f.opt = newOptimizer(f.Device, nil, list, f.Stage.WeightDecay, f.Stage.Clip)
-	return nil
+	return list, err
 }
 
 func (l *full) gradient(step int) (loss, cross float64) {

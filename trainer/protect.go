@@ -104,15 +104,20 @@ func (k *keeper) rows() map[string]int {
 	return n
 }
 
-// projectors are the subspace on the device, by parameter. It warns of layers in
-// which nothing is left to train, and fails when that is every layer.
-func (f *fit) projectors(k *keeper) (map[string]*project.Projector, error) {
+// projectors are the subspace on the device, by parameter, of the layers that learn.
+// It warns of those in which nothing is left to train, and fails when that is every
+// one.
+func (f *fit) projectors(k *keeper, learns func(name string) bool) (map[string]*project.Projector, error) {
 	if k == nil || k.subspace == nil {
 		return nil, nil
 	}
-	off := map[string]*project.Projector{}
+	off, layers := map[string]*project.Projector{}, 0
 	var covered []string
 	for _, l := range k.linears {
+		if !slices.ContainsFunc(l.Params, func(p *kai.Param) bool { return learns(p.Name) }) {
+			continue
+		}
+		layers++
 		b := k.subspace.Find(l.Name)
 		if b == nil {
 			continue
@@ -125,22 +130,35 @@ func (f *fit) projectors(k *keeper) (map[string]*project.Projector, error) {
 			off[param.Name] = p
 		}
 	}
-	if len(covered) == len(k.linears) {
-		return nil, fmt.Errorf("trainer: the protected directions are all directions of every layer: there is nothing left to train; lower protect.projection.cap or energy, or protect fewer suites")
+	if layers > 0 && len(covered) == layers {
+		return nil, fmt.Errorf("trainer: the protected directions are all directions of every layer that learns: there is nothing left to train; lower protect.projection.cap or energy, or protect fewer suites")
 	}
 	if len(covered) > 0 {
 		f.warn(Warning{Code: Covered, Text: fmt.Sprintf("there is nothing left to train in %d of %d layers, all of whose directions are protected: %s",
-			len(covered), len(k.linears), strings.Join(covered, ", "))})
+			len(covered), layers, strings.Join(covered, ", "))})
 	}
 	return off, nil
 }
 
-// linear reports whether a parameter is the weight of a linear layer, which is
-// what can be trained beside a subspace.
-func (k *keeper) linear(name string) bool {
-	return slices.ContainsFunc(k.linears, func(l kai.Linear) bool {
-		return slices.ContainsFunc(l.Params, func(p *kai.Param) bool { return p.Name == name })
+// layerOf is the layer whose weight, or a part of it, is the parameter of that name;
+// nil where it is no linear layer's.
+func layerOf(linears []kai.Linear, param string) *kai.Linear {
+	i := slices.IndexFunc(linears, func(l kai.Linear) bool {
+		return slices.ContainsFunc(l.Params, func(p *kai.Param) bool { return p.Name == param })
 	})
+	if i < 0 {
+		return nil
+	}
+	return &linears[i]
+}
+
+// basis is the subspace of the layer that a parameter belongs to, nil where it
+// has none.
+func (k *keeper) basis(param string) *project.Basis {
+	if l := layerOf(k.linears, param); l != nil && k.subspace != nil {
+		return k.subspace.Find(l.Name)
+	}
+	return nil
 }
 
 // batch are the preservation rows beside n target rows of which from stand before
@@ -177,17 +195,6 @@ func (l *full) seal() {
 		}
 		l.opt.restore()
 	}
-}
-
-// basis is the subspace of the layer that a parameter belongs to, nil where it
-// has none.
-func (k *keeper) basis(param string) *project.Basis {
-	for _, l := range k.linears {
-		if slices.ContainsFunc(l.Params, func(p *kai.Param) bool { return p.Name == param }) {
-			return k.subspace.Find(l.Name)
-		}
-	}
-	return nil
 }
 
 // The codes of protection's warnings.

@@ -501,18 +501,22 @@ func TestNothingLeftToTrain(t *testing.T) {
 	k := &fit{Config: Config{Stage: w.stage, Device: w.dev}}
 	full := &keeper{subspace: &project.Subspace{}}
 	for _, name := range []string{"a", "b"} {
-		full.linears = append(full.linears, kai.Linear{Name: name, In: 2, Out: 2})
+		full.linears = append(full.linears, kai.Linear{Name: name, In: 2, Out: 2, Params: []*kai.Param{{Name: name + ".weight"}}})
 		full.subspace.Bases = append(full.subspace.Bases, project.Basis{Name: name, In: 2, Out: 2, Rank: 2, V: []float64{1, 0, 0, 1}})
 	}
-	if _, err := k.projectors(full); err == nil || !strings.Contains(err.Error(), "nothing left to train") {
+	every := func(string) bool { return true }
+	if _, err := k.projectors(full, every); err == nil || !strings.Contains(err.Error(), "nothing left to train") {
 		t.Errorf("all layers covered: %v", err)
 	}
 	full.subspace.Bases[0] = project.Basis{Name: "a", In: 2, Out: 2, Rank: 1, V: []float64{1, 0}}
-	if _, err := k.projectors(full); err != nil {
+	if _, err := k.projectors(full, every); err != nil {
 		t.Errorf("one of two layers covered: %v", err)
 	}
 	if len(k.res.Warnings) != 1 || k.res.Warnings[0].Code != Covered || !strings.Contains(k.res.Warnings[0].Text, "in 1 of 2 layers") {
 		t.Errorf("warnings are %+v", k.res.Warnings)
+	}
+	if _, err := k.projectors(full, func(name string) bool { return name == "b.weight" }); err == nil {
+		t.Error("the only layer that learns is covered, and nobody says so")
 	}
 }
 
