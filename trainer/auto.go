@@ -9,8 +9,9 @@ import (
 )
 
 // Choose settles what an adaptation of auto is over the base m: full, every
-// parameter, unless the memory that takes is more than is available, in bytes (0:
-// unknown); then lora, whose moments are of its factors alone. It returns the stage
+// parameter that is not frozen, unless the memory that takes is more than is
+// available, in bytes (0: unknown); then lora, whose moments are of its factors
+// alone. It returns the stage
 // file with the choice and its reason in adaptation.chose, so that a resumed run
 // does not choose again, and any other stage file as it is.
 func Choose(src []byte, m *kai.Model, available uint64) ([]byte, error) {
@@ -26,10 +27,23 @@ func Choose(src []byte, m *kai.Model, available uint64) ([]byte, error) {
 	if json.Unmarshal(stage["adaptation"], &a) != nil || a["mode"] != Auto || a["chose"] != nil {
 		return src, nil
 	}
-	// A parameter in full is its weight, the base's, the change, two moments, and a
-	// gradient with its open block.
-	need := 7 * 4 * uint64(m.Size())
-	a["chose"] = fmt.Sprintf("%s: every parameter, which takes %d MiB beside the activations", Full, need>>20)
+	full, err := ParseStage(src) // which auto is until it has chosen
+	if err != nil {
+		return nil, err
+	}
+	learns, err := full.learns(m)
+	if err != nil {
+		return nil, err
+	}
+	// A parameter that learns is, beside its weight, the base's, the change, two
+	// moments, and a gradient with its open block.
+	need := 4 * uint64(m.Size())
+	for _, p := range m.Params() {
+		if learns(p.Name) {
+			need += 6 * 4 * uint64(p.W.Len)
+		}
+	}
+	a["chose"] = fmt.Sprintf("%s: every parameter that is not frozen, which takes %d MiB beside the activations", Full, need>>20)
 	if available > 0 && need > available {
 		a["chose"] = fmt.Sprintf("%s: full takes %d MiB beside the activations, and %d MiB are available", LoRA, need>>20, available>>20)
 	}

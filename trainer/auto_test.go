@@ -39,6 +39,11 @@ func TestChoose(t *testing.T) {
 			t.Errorf("chosen twice: %s (%v)", again, err)
 		}
 	}
+	// What is frozen needs no more than its weight.
+	frozen := strings.Replace(auto, "{", `{"frozen": ["encoder.", "head."],`, 1)
+	if src, err := Choose([]byte(frozen), m, 5*uint64(m.Size())); err != nil || !strings.Contains(string(src), `"full: `) {
+		t.Errorf("with everything frozen: %s (%v)", src, err)
+	}
 	if src, err := Choose([]byte(triage), m, 1); err != nil || string(src) != triage {
 		t.Errorf("a stage that names its adaptation became %s (%v)", src, err)
 	}
