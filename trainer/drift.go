@@ -35,18 +35,23 @@ func (l *full) drifted() (sum float64) {
 	return sum
 }
 
-// driftWarning says what the bound on the drift did.
+// driftWarning says what the bound on the drift did, and where the run ended: it may
+// go over the bound after the last look.
 func (l *full) driftWarning() {
-	bound := l.Stage.Protect.Drift
+	bound, end := l.Stage.Protect.Drift, l.res.Protection.Drift
 	switch {
-	case bound == nil || l.state.Cuts == 0:
+	case bound == nil:
 	case l.state.Cuts > driftCuts:
 		l.warn(Warning{Code: Drifted, Text: fmt.Sprintf(
 			"training ended after step %d of %d: the answers to the protected suites went %.3f nats from the base's, over the bound of %g, and halving the learning rate %d times did not bring them back",
 			l.state.Step, l.set.plan.Steps(), l.state.Drift, *bound, driftCuts)})
-	default:
+	case l.state.Cuts > 0:
 		l.warn(Warning{Code: Drifted, Text: fmt.Sprintf(
 			"the learning rate was halved %d times, because the answers to the protected suites went over the bound of %g nats from the base's; they ended at %.3f",
-			l.state.Cuts, *bound, l.state.Drift)})
+			l.state.Cuts, *bound, end)})
+	case end > *bound:
+		l.warn(Warning{Code: Drifted, Text: fmt.Sprintf(
+			"the answers to the protected suites ended %.3f nats from the base's, over the bound of %g: they went over it after the last look, which is every %d steps",
+			end, *bound, driftEvery)})
 	}
 }

@@ -612,7 +612,16 @@ func TestDriftBound(t *testing.T) {
 	if before, after := steps[driftEvery-1].LR, steps[driftEvery].LR; after != before/2 {
 		t.Errorf("the learning rate went from %v to %v, want half", before, after)
 	}
-	if !slices.ContainsFunc(r.Warnings, func(w Warning) bool { return w.Code == Drifted }) {
+	drifted := func(w Warning) bool { return w.Code == Drifted }
+	if !slices.ContainsFunc(r.Warnings, drifted) {
 		t.Errorf("warnings are %+v", r.Warnings)
+	}
+	w.stage.MaxSteps = driftEvery - 1
+	_, c = w.start(t)
+	if r, err = Fit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if r.Protection.Cuts != 0 || !slices.ContainsFunc(r.Warnings, drifted) {
+		t.Errorf("over the bound before the first look: %d cuts, warnings %+v", r.Protection.Cuts, r.Warnings)
 	}
 }

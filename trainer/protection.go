@@ -17,7 +17,7 @@ type Protection struct {
 	Rows     map[string]int     `json:"rows"` // by suite: rows of the preservation set
 
 	Share float64 `json:"share"` // of the gradient's square, what was removed: the mean over steps
-	Norm  float64 `json:"norm"`  // ‖D‖/‖W0‖ over the linear layers
+	Norm  float64 `json:"norm"`  // ‖D‖/‖W0‖ over the matrices that were trained
 	// Leak is ‖DV‖/‖D‖ over all projected layers, of the changes as stored; Served
 	// is that of W − W0 as loaded from the files, which has W's own rounding in it,
 	// and Bound what that rounding can make of it.
@@ -69,12 +69,12 @@ func (l *full) protection() *Protection {
 		for i := range w {
 			moved[i] = w[i] - w0[i]
 			// fl(W0+D) is off by at most half a unit in the last place of W.
-			half := 0x1p-24 * math.Abs(float64(w[i]))
+			half := 0x1p-24 * float64(w[i])
 			bound += float64(half * half)
 		}
 		d := squares(c.d)
 		norm, whole = norm+d, whole+squares(w0)
-		if k == nil || k.subspace == nil {
+		if k == nil {
 			continue
 		}
 		b := k.basis(c.param.Name)
@@ -84,13 +84,9 @@ func (l *full) protection() *Protection {
 		own := b.Leak(c.d, c.param.Shape[0])
 		there := b.Leak(moved, c.param.Shape[0])
 		m := squares(moved)
-		leak, stored = leak+own*own*d, stored+d
-		served, apart = served+there*there*m, apart+m
-		for _, lin := range k.linears {
-			if slices.Contains(lin.Params, c.param) {
-				layers[lin.Name].Leak = max(layers[lin.Name].Leak, own)
-			}
-		}
+		leak, stored = leak+float64(own*own*d), stored+d
+		served, apart = served+float64(there*there*m), apart+m
+		layers[b.Name].Leak = max(layers[b.Name].Leak, own)
 	}
 	ratio := func(a, b float64) float64 {
 		if b == 0 {
@@ -110,18 +106,18 @@ func (l *full) protection() *Protection {
 	return p
 }
 
-// change is one linear parameter's change from the base.
+// change is one matrix's change from the base.
 type change struct {
 	param *kai.Param
 	base  kernels.Mem
 	d     []float32
 }
 
-// changes are those of the linear layers that are trained.
+// changes are those of the matrices that are trained.
 func (l *full) changes() []change {
 	var list []change
 	for _, m := range l.opt.masters {
-		if !m.W.None() && len(m.Shape) == 2 && !m.Param.Grad.None() {
+		if !m.W.None() && len(m.Shape) == 2 {
 			list = append(list, change{m.Param, m.base, hostValues(l.Device, m.d)})
 		}
 	}
@@ -133,6 +129,7 @@ func (l *full) changes() []change {
 	return list
 }
 
+// squares is Σ v². A float32's square is exact in float64.
 func squares(v []float32) float64 {
 	sum := 0.0
 	for _, x := range v {
