@@ -592,6 +592,47 @@ func TestSubspaceCache(t *testing.T) {
 	}
 }
 
+// TestSubspaceKey: what a subspace is built from is in its name, and what it is not is
+// not.
+func TestSubspaceKey(t *testing.T) {
+	w := newWorld(t, protected)
+	key := func(edit func(f *fit)) string {
+		_, c := w.start(t)
+		p := *c.Stage.Protect.Projection
+		c.Stage.Protect.Projection = &p
+		f := &fit{Config: c, weights: c.Model.SHA256}
+		edit(f)
+		name, err := f.subspaceKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	whole := key(func(*fit) {})
+	for _, tt := range []struct {
+		name string
+		edit func(f *fit)
+		same bool
+	}{
+		{"seed", func(f *fit) { f.Stage.Seed++ }, true},
+		{"strength", func(f *fit) { f.Stage.Protect.Projection.Strength = .5 }, true},
+		{"weights", func(f *fit) { f.weights = strings.Repeat("0", 64) }, false},
+		{"encoder", func(f *fit) { f.Model.Config.Encoder = []byte(`{}`) }, false},
+		{"max_len", func(f *fit) { f.Model.Config.MaxLen-- }, false},
+		{"option_len", func(f *fit) { f.Model.Config.OptionLen-- }, false},
+		{"top_k", func(f *fit) { f.Model.Config.TopK-- }, false},
+		{"energy", func(f *fit) { f.Stage.Protect.Projection.Energy = .9 }, false},
+		{"cap", func(f *fit) { f.Stage.Protect.Projection.Cap = .5 }, false},
+		{"rows", func(f *fit) { f.Stage.Protect.Projection.Rows-- }, false},
+		{"suites", func(f *fit) { f.Stage.Protect.Suites = []string{"colors", "animals"} }, false},
+		{"capabilities", func(f *fit) { f.Stage.Protect.Capabilities = []string{"x"} }, false},
+	} {
+		if same := key(tt.edit) == whole; same != tt.same {
+			t.Errorf("%s: the same subspace: %v, want %v", tt.name, same, tt.same)
+		}
+	}
+}
+
 // TestDriftBound: a run whose answers leave the base's further than it may cuts its
 // step, then ends, and says so; and so it does when it is resumed.
 func TestDriftBound(t *testing.T) {

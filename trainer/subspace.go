@@ -97,17 +97,21 @@ func (f *fit) subspaceKey() (string, error) {
 	}
 	h, err := canon.Of(struct {
 		Version      int            `json:"version"`
-		Base         string         `json:"base"` // of the weights
+		Base         string         `json:"base"`    // of the weights
+		Encoder      canon.SHA256   `json:"encoder"` // of what the encoder's config says beside them
+		Tokenizer    canon.SHA256   `json:"tokenizer"`
 		Sets         []canon.SHA256 `json:"sets"`
 		Suites       []string       `json:"suites"`
 		Capabilities []string       `json:"capabilities"`
 		Projection   Projection     `json:"projection"`
 		MaxLen       int            `json:"max_len"`
+		OptionLen    int            `json:"option_len"`
 		TopK         int            `json:"top_k"`
 		Rivals       int            `json:"rivals"`
-	}{subspaceVersion, f.weights, sets, f.Stage.Protect.Suites, f.Stage.Protect.Capabilities,
+	}{subspaceVersion, f.weights, canon.Sum(f.Model.Config.Encoder), canon.Sum(f.Model.Tokenizer().Bytes()),
+		sets, f.Stage.Protect.Suites, f.Stage.Protect.Capabilities,
 		Projection{1, f.Stage.Protect.Projection.Energy, f.Stage.Protect.Projection.Cap, f.Stage.Protect.Projection.Rows},
-		f.Model.Config.MaxLen, f.Model.Config.TopK, rivals})
+		f.Model.Config.MaxLen, f.Model.Config.OptionLen, f.Model.Config.TopK, rivals})
 	return h.Hex(), err
 }
 
