@@ -39,7 +39,7 @@ type Config struct {
 	Device kernels.Device // the Model's
 
 	Recorder Recorder
-	Dir      string     // the run's folder: state/, checkpoint/ and capability/ go there
+	Dir      string     // the run's folder: state/, checkpoint/, capability/ and lora/ go there
 	Resume   bool       // go on with the run in Dir, instead of refusing one
 	Baseline *Evaluated // the base's own evaluations; needed where the stage has a gate
 	Cache    string     // a folder that keeps protected subspaces from run to run; "": none
@@ -212,7 +212,7 @@ func newFit(ctx context.Context, c Config) (*fit, error) {
 		return nil, fmt.Errorf("trainer: run %s has begun: resume it or start a new run", c.Run)
 	}
 	if !c.Resume {
-		for _, name := range []string{"state", "checkpoint"} {
+		for _, name := range []string{"state", "checkpoint", "capability", "lora"} {
 			if _, err := os.Stat(filepath.Join(c.Dir, name)); err == nil {
 				return nil, fmt.Errorf("trainer: %s holds another run's %s: resume it or choose another folder", c.Dir, name)
 			}

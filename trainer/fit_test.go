@@ -372,6 +372,18 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
+// TestOtherRunsFolder: a run does not take up what another left in its folder.
+func TestOtherRunsFolder(t *testing.T) {
+	w := newWorld(t, nil)
+	for _, name := range []string{"state", "checkpoint", "capability", "lora"} {
+		_, c := w.start(t)
+		write(t, filepath.Join(c.Dir, name, "file"), "")
+		if _, err := Fit(t.Context(), c); err == nil || !strings.Contains(err.Error(), "another run's "+name) {
+			t.Errorf("with a %s: Fit = %v", name, err)
+		}
+	}
+}
+
 // TestLook: looking at the select rows on the way changes nothing.
 func TestLook(t *testing.T) {
 	var want []event.StepRecorded

@@ -105,6 +105,9 @@ func (s *Stage) fill() {
 	if none || len(p.Suites) == 0 || p.Distillation != nil && p.Distillation.Weight == 0 {
 		p.Distillation = nil
 	}
+	if none {
+		p.Drift = nil
+	}
 	if s.Output.Name == "" {
 		s.Output.Name = s.Stage
 	}

@@ -130,7 +130,7 @@ type Protect struct {
 	Projection   *Projection   `json:"projection"`   // null: off
 	Distillation *Distillation `json:"distillation"` // null: off
 	// Drift is how far the model may go from the base's answers on the preservation
-	// rows: the mean KL(base‖model) in nats, looked at every driftEvery steps. Over
+	// rows: the mean KL(base‖model) in nats, looked at every 20 steps. Over
 	// it the learning rate is halved, and the run ends when that has not helped.
 	// null: no bound.
 	Drift  *float64   `json:"drift"`

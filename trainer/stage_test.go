@@ -182,13 +182,13 @@ func TestProtectDefaults(t *testing.T) {
 	}
 	for _, src := range []string{
 		strings.Replace(triage, `"protect": {"suites": ["typed"], "budget": {"accuracy": 0.02, "ece": 0.03}},`, "", 1),
-		strings.Replace(triage, "{", `{"adaptation": {"mode": "readout"},`, 1),
+		strings.Replace(strings.Replace(triage, "{", `{"adaptation": {"mode": "readout"},`, 1), `"budget": {"acc`, `"drift": 0.1, "budget": {"acc`, 1),
 	} {
 		s, err := ParseStage([]byte(src))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Protect.Projection != nil || s.Protect.Distillation != nil {
+		if s.Protect.Projection != nil || s.Protect.Distillation != nil || s.Protect.Drift != nil {
 			t.Errorf("a stage that needs no protection has %+v", s.Protect)
 		}
 	}
