@@ -36,6 +36,14 @@ func Apply(m *kai.Model, dir string) error {
 	return nil
 }
 
+// Applies fails as Apply would, and changes nothing.
+func Applies(m *kai.Model, dir string) error {
+	if _, _, err := readChange(m, dir); err != nil {
+		return fmt.Errorf("trainer: applying %s: %w", dir, err)
+	}
+	return nil
+}
+
 func apply(m *kai.Model, dir string) error {
 	c, man, err := readChange(m, dir)
 	if err != nil {

@@ -172,7 +172,7 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	if err := f.fits(stage, model); err != nil {
+	if err := f.fits(stage, model, at); err != nil {
 		return err
 	}
 	if f.dry.on {
@@ -204,13 +204,25 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 
 // fits refuses what a stage asks of its base or of the spool that they do not have,
 // before there is a run.
-func (f *fitting) fits(stage trainer.Stage, model *kai.Model) error {
-	if len(stage.Protect.Capabilities) == 0 {
-		return term.Exit(term.Refused, stage.Fits(model, nil))
+func (f *fitting) fits(stage trainer.Stage, model *kai.Model, at string) error {
+	var s *spool.Spool
+	if len(stage.Protect.Capabilities) > 0 || canon.SHA256(stage.From).Valid() {
+		var err error
+		if s, err = f.record.Open(); err != nil {
+			return err
+		}
 	}
-	s, err := f.record.Open()
-	if err != nil {
-		return err
+	if stage.From != "" {
+		dir, remove, err := fromFolder(s, stage.From, at)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		if fromKind(dir) != record.KindCheckpoint {
+			if err := trainer.Applies(model, dir); err != nil {
+				return term.Exit(term.Refused, err)
+			}
+		}
 	}
 	return term.Exit(term.Refused, stage.Fits(model, s))
 }

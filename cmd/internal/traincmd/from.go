@@ -30,20 +30,27 @@ func (f *fitting) from(ctx context.Context, stage trainer.Stage, model *kai.Mode
 	if err != nil {
 		return err
 	}
-	dir, subject, err := f.subject(s, stage.From, at, address)
+	dir, remove, err := fromFolder(s, stage.From, at)
 	if err != nil {
 		return err
 	}
-	if canon.SHA256(stage.From).Valid() {
-		defer os.RemoveAll(dir)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "kai.json")); err == nil {
+	defer remove()
+	result := trainer.Result{Run: f.run, Status: event.Completed}
+	kind, parents := fromKind(dir), []canon.SHA256{address}
+	if kind == record.KindCheckpoint {
+		parents = nil
 		model, err = f.machine.Load(dir)
-		if err != nil {
+	} else {
+		err = term.Exit(term.Refused, trainer.Apply(model, dir))
+	}
+	if err != nil {
+		return err
+	}
+	if result.Checkpoint = canon.SHA256(stage.From); !result.Checkpoint.Valid() { // a folder, to be stored
+		result.CheckpointDir = dir
+		if result.Checkpoint, err = trainer.PutFolder(s, kind, dir, "train fit", parents...); err != nil {
 			return err
 		}
-	} else if err := trainer.Apply(model, dir); err != nil {
-		return term.Exit(term.Refused, err)
 	}
 	rec, err := local.OpenRun(s, f.run)
 	if err != nil {
@@ -51,7 +58,7 @@ func (f *fitting) from(ctx context.Context, stage trainer.Stage, model *kai.Mode
 	}
 	defer rec.Close()
 	after, err := trainer.Evaluate(ctx, trainer.EvalConfig{
-		Run: f.run, Build: build, Model: model, Subject: subject, Device: model.Device(),
+		Run: f.run, Build: build, Model: model, Subject: result.Checkpoint, Device: model.Device(),
 		Recorder: rec, By: local.User(), Progress: f.show, Flips: trainer.FlipRows,
 	})
 	f.progress.Done()
@@ -61,7 +68,6 @@ func (f *fitting) from(ctx context.Context, stage trainer.Stage, model *kai.Mode
 	if err != nil {
 		return err
 	}
-	result := trainer.Result{Run: f.run, Status: event.Completed, CheckpointDir: dir, Checkpoint: subject}
 	if result.Evaluations, err = stage.Compare(build, before, after.Suites); err != nil {
 		return err
 	}
@@ -79,35 +85,40 @@ func (f *fitting) from(ctx context.Context, stage trainer.Stage, model *kai.Mode
 	return nil
 }
 
-// subject is the folder that from names and its address in the spool. What is
-// named by its address is unpacked into a folder that the caller removes.
-func (f *fitting) subject(s *spool.Spool, from, at string, base canon.SHA256) (dir string, subject canon.SHA256, err error) {
+// fromFolder is the folder that from names, at relative to the stage file's. What is
+// named by its address is unpacked from the spool; remove takes that away again.
+func fromFolder(s *spool.Spool, from, at string) (dir string, remove func(), err error) {
+	remove = func() {}
 	if address := canon.SHA256(from); address.Valid() {
 		if dir, err = os.MkdirTemp("", "from-*"); err != nil {
-			return "", "", err
+			return "", remove, err
 		}
+		remove = func() { os.RemoveAll(dir) }
 		if err := trainer.Unpack(s, address, dir); err != nil {
-			os.RemoveAll(dir)
-			return "", "", term.Exit(term.Refused, fmt.Errorf("from: %w", err))
+			remove()
+			return "", remove, term.Exit(term.Refused, fmt.Errorf("from: %w", err))
 		}
-		return dir, address, nil
+		return dir, remove, nil
 	}
 	if dir = from; !filepath.IsAbs(dir) {
 		dir = filepath.Join(at, dir)
 	}
-	kind := record.KindLora
-	for name, k := range map[string]record.Kind{"kai.json": record.KindCheckpoint, "capability.json": record.KindCapability} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			kind = k
+	if _, err := os.Stat(dir); err != nil {
+		return "", remove, term.Usagef("from: %s is neither an artifact's address nor a folder: %w", from, err)
+	}
+	return dir, remove, nil
+}
+
+// fromKind is what a folder holds: a checkpoint, a capability, or else an adapter in
+// PEFT's files.
+func fromKind(dir string) record.Kind {
+	for _, k := range []struct {
+		file string
+		kind record.Kind
+	}{{"kai.json", record.KindCheckpoint}, {"capability.json", record.KindCapability}} {
+		if _, err := os.Stat(filepath.Join(dir, k.file)); err == nil {
+			return k.kind
 		}
 	}
-	if _, err := os.Stat(dir); err != nil {
-		return "", "", term.Usagef("from: %s is neither an artifact's address nor a folder: %w", from, err)
-	}
-	parents := []canon.SHA256{base}
-	if kind == record.KindCheckpoint {
-		parents = nil
-	}
-	subject, err = trainer.PutFolder(s, kind, dir, "train fit", parents...)
-	return dir, subject, err
+	return record.KindLora
 }
