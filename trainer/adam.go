@@ -54,16 +54,14 @@ type optimizer struct {
 	gradientOnly bool    // leave the update as the moments make it: the mutant that leaks
 }
 
-// newOptimizer takes the parameters that have a gradient as they stand for the
-// base and starts from no change. Those that adapters write are not moved
-// themselves: their factors are.
+// newOptimizer takes the parameters that have a gradient, as they stand, for the
+// base and starts from no change. What adapters write is not among them: their
+// factors are moved.
 func newOptimizer(dev kernels.Device, params []*kai.Param, adapters []*adapter.LoRA, decay, clip float64) *optimizer {
 	o := &optimizer{dev: dev, adapters: adapters, decay: decay, clip: clip}
-	adapted := map[*kai.Param]bool{}
 	room := 0
 	for _, l := range adapters {
 		p := l.Param
-		adapted[p] = true
 		base := dev.Alloc(p.W.Len)
 		dev.Copy(base, p.W)
 		o.bases = append(o.bases, base)
@@ -83,7 +81,7 @@ func newOptimizer(dev kernels.Device, params []*kai.Param, adapters []*adapter.L
 		}
 	}
 	for _, p := range params {
-		if p.Grad.None() || adapted[p] {
+		if p.Grad.None() {
 			continue
 		}
 		n := p.W.Len

@@ -44,9 +44,9 @@ func BenchmarkProjection(b *testing.B) {
 		inputs = append(inputs, in...)
 		tokens += len(in[0].Context)
 	}
-	k := &keeper{linears: m.Linears(), subspace: &project.Subspace{}}
+	linears := m.Linears()
 	off := map[string]*project.Projector{}
-	for _, l := range k.linears {
+	for _, l := range linears {
 		rank := l.In / 4
 		v := make([]float64, rank*l.In)
 		for i := range rank {
@@ -57,13 +57,11 @@ func BenchmarkProjection(b *testing.B) {
 			off[param.Name] = p
 		}
 	}
-	m.Train(func(name string) bool { return layerOf(k.linears, name) == nil })
+	m.Train(func(name string) bool { return layerOf(linears, name) == nil })
 	free := newOptimizer(dev, m.Params(), nil, .01, 1)
 	projected := newOptimizer(dev, m.Params(), nil, .01, 1)
 	projected.protect(off, 1, false)
-	var micro [][]kai.Input
-	l := full{fit: &fit{Config: Config{Model: m}}}
-	micro = l.cut(inputs)
+	micro := m.Budget.Cut(inputs, m.Config.TopK)
 	lr := rates{1e-5, 1e-5}
 	var gradient, with, without time.Duration
 	step := 0

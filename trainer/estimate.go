@@ -142,7 +142,10 @@ func (d *dry) run(ctx context.Context) error {
 		if d.set, err = d.read(ctx, enc); err != nil {
 			return err
 		}
-		e.Steps, e.Rows, e.Tokens = d.set.plan.Steps(), len(d.set.rows), d.set.total
+		e.Steps, e.Rows = d.set.plan.Steps(), len(d.set.rows)
+		for step := 1; step <= e.Steps; step++ {
+			e.Tokens += d.set.targets(step)
+		}
 		e.Epochs = d.set.plan.Epoch(e.Steps) + 1
 		d.sample = nil
 		for _, r := range d.set.plan.Rows(1) {

@@ -42,8 +42,14 @@ func TestDryRun(t *testing.T) {
 			if steps := f.set.plan.Steps(); e.Steps != steps || e.Rows != len(f.set.rows) {
 				t.Errorf("%d steps over %d rows, Fit takes %d over %d", e.Steps, e.Rows, steps, len(f.set.rows))
 			}
-			if e.Tokens != f.set.total || e.Tokens+e.Preserved != f.total() {
-				t.Errorf("%d and %d tokens, Fit reads %d and %d", e.Tokens, e.Preserved, f.set.total, f.total()-f.set.total)
+			preserved := uint64(0)
+			for step := 1; step <= e.Steps; step++ {
+				for _, r := range f.beside(step) {
+					preserved += uint64(f.kept.context[r])
+				}
+			}
+			if e.Preserved != preserved || e.Tokens+e.Preserved != f.total() {
+				t.Errorf("%d and %d tokens, Fit reads %d, %d of them preserved", e.Tokens, e.Preserved, f.total(), preserved)
 			}
 			trained, bases := 0, 0
 			for _, m := range f.opt.masters {

@@ -119,28 +119,13 @@ func (l *full) gradient(step int) (loss, cross float64) {
 		for _, r := range l.beside(step) {
 			inputs = append(inputs, l.kept.inputs[r]...)
 		}
-		micro = append(micro, l.cut(inputs)...)
+		micro = append(micro, l.Model.Budget.Cut(inputs, l.Model.Config.TopK)...)
 	}
 	s := l.Model.Step(l.set.texts, micro, l.objective)
 	for _, a := range l.opt.adapters {
 		a.Backward()
 	}
 	return s.Total, s.CrossEntropy
-}
-
-// cut divides preservation rows into micro-batches within the model's budget.
-func (l *full) cut(inputs []kai.Input) (micro [][]kai.Input) {
-	b, from, context, head := l.Model.Budget, 0, 0, 0
-	for i, in := range inputs {
-		c := len(in.Context)
-		h := c + min(l.Model.Config.TopK, len(in.Options))
-		if i > from && (context+c > b.Context || head+h > b.Head || i-from == b.Rows) {
-			micro = append(micro, inputs[from:i:i])
-			from, context, head = i, 0, 0
-		}
-		context, head = context+c, head+h
-	}
-	return append(micro, inputs[from:])
 }
 
 // beside are the preservation rows of a step: as many as it has target rows.

@@ -25,7 +25,6 @@ type trainSet struct {
 	plan   *data.Plan
 
 	context []int           // context tokens, by row
-	total   uint64          // context tokens of the whole plan's target rows
 	states  map[string]bool // every state that trains
 	cut     eval.Cut        // rows whose state does not fit
 	lnK     float64         // mean logarithm of the number of options: the loss of knowing nothing
@@ -99,13 +98,7 @@ func (f *fit) read(ctx context.Context, enc *kai.Encoder) (trainSet, error) {
 		Seed: stage.Seed, Epochs: stage.Epochs, BatchTokens: stage.BatchTokens, BatchRows: stage.BatchRows, MaxSteps: stage.Limit(),
 		Budget: data.Budget{Context: stage.Budget.Ctx, Options: stage.Budget.Options, Head: stage.Budget.Head, Rows: stage.Budget.Rows},
 	})
-	if err != nil {
-		return s, err
-	}
-	for step := 1; step <= s.plan.Steps(); step++ {
-		s.total += s.targets(step)
-	}
-	return s, nil
+	return s, err
 }
 
 // groups numbers the groups of more than one row, from 1, where a term of the
@@ -233,20 +226,16 @@ func (f *fit) planJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return canon.Marshal(struct {
-		Plan     canon.Raw `json:"plan"`
-		Preserve struct {
-			Order     string     `json:"order"`
-			Seed      uint64     `json:"seed"`
-			Rows      int        `json:"rows"`
-			ItemsHash canon.Hash `json:"items_hash"`
-		} `json:"preserve"`
-	}{Plan: canon.Raw(plan), Preserve: struct {
+	type preserve struct {
 		Order     string     `json:"order"`
 		Seed      uint64     `json:"seed"`
 		Rows      int        `json:"rows"`
 		ItemsHash canon.Hash `json:"items_hash"`
-	}{"cycle:feistel8-splitmix64", f.Stage.Seed ^ keepSeed, len(f.kept.ids), items}})
+	}
+	return canon.Marshal(struct {
+		Plan     canon.Raw `json:"plan"`
+		Preserve preserve  `json:"preserve"`
+	}{plan, preserve{"cycle:feistel8-splitmix64", f.Stage.Seed ^ keepSeed, len(f.kept.ids), items}})
 }
 
 // asked are the distinct questions of the rows, by key; of one key's questions

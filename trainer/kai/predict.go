@@ -64,13 +64,15 @@ func (p *Predictor) Predict(texts *Texts, inputs []Input) []Prediction {
 	}
 	picked := pick(base)
 	p.remember(texts, picked)
-	for _, r := range p.m.Budget.runs(picked, p.m.Config.TopK) {
-		logits, _ := p.logits(texts, picked[r[0]:r[1]])
+	from := 0
+	for _, run := range p.m.Budget.Cut(picked, p.m.Config.TopK) {
+		logits, _ := p.logits(texts, run)
 		for i, z := range logits {
-			in, at := &picked[r[0]+i], base[r[0]+i]
+			in := &run[i]
 			bucket := Bucket(in.Type, len(in.Options))
-			out[at] = prediction(in, z, p.m.temperature(bucket), bucket)
+			out[base[from+i]] = prediction(in, z, p.m.temperature(bucket), bucket)
 		}
+		from += len(run)
 	}
 	picked = pick(read)
 	for i, f := range p.Features(picked) {
@@ -91,21 +93,21 @@ func prediction(in *Input, z []float64, t float64, bucket string) Prediction {
 	return p
 }
 
-// runs divides inputs into consecutive [from, to) within the budget.
-func (b Budget) runs(inputs []Input, k int) [][2]int {
-	var runs [][2]int
+// Cut divides inputs, of which k options each enter the head at most, into runs
+// within the budget. They share inputs' memory.
+func (b Budget) Cut(inputs []Input, k int) (runs [][]Input) {
 	from, context, head := 0, 0, 0
 	for i := range inputs {
 		c := len(inputs[i].Context)
 		h := c + min(k, len(inputs[i].Options))
 		if i > from && (context+c > b.Context || head+h > b.Head || i-from >= b.Rows) {
-			runs = append(runs, [2]int{from, i})
+			runs = append(runs, inputs[from:i:i])
 			from, context, head = i, 0, 0
 		}
 		context, head = context+c, head+h
 	}
 	if from < len(inputs) {
-		runs = append(runs, [2]int{from, len(inputs)})
+		runs = append(runs, inputs[from:])
 	}
 	return runs
 }
@@ -199,9 +201,9 @@ func (p *Predictor) Features(inputs []Input) [][]float32 {
 	m := p.m
 	a, dev, d := &m.arena, m.dev, m.encoder.d
 	out := make([][]float32, 0, len(inputs))
-	for _, run := range m.Budget.runs(inputs, 0) {
+	for _, run := range m.Budget.Cut(inputs, 0) {
 		a.release(mark{})
-		pk := newPack(contexts(inputs[run[0]:run[1]]))
+		pk := newPack(contexts(run))
 		m.encoder.forward(a, pk, false)
 		n := pk.seg.Rows()
 		means, firsts := a.take(n*d), a.take(n*d)

@@ -13,8 +13,8 @@ type Teacher struct {
 func (p *Predictor) Teach(texts *Texts, inputs []Input) []Teacher {
 	p.remember(texts, inputs)
 	out := make([]Teacher, 0, len(inputs))
-	for _, r := range p.m.Budget.runs(inputs, p.m.Config.TopK) {
-		logits, ranking := p.logits(texts, inputs[r[0]:r[1]])
+	for _, run := range p.m.Budget.Cut(inputs, p.m.Config.TopK) {
+		logits, ranking := p.logits(texts, run)
 		for i := range logits {
 			var t Teacher
 			t.P, _ = softmax(logits[i], 1)
