@@ -149,12 +149,6 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 		if model, err = f.machine.Load(base); err != nil {
 			return err
 		}
-		if src, err = trainer.Choose(src, model, local.Memory()); err != nil {
-			return err
-		}
-		if stage, err = trainer.ParseStage(src); err != nil {
-			return term.Usagef("%s: %w", file, err)
-		}
 	}
 	build, err := buildStage(f.streams.Err, stage, at, f.folders)
 	if err != nil {
@@ -171,6 +165,12 @@ func (f *fitting) begin(ctx context.Context, file string) error {
 		if model, err = f.makeBase(base); err != nil {
 			return err
 		}
+	}
+	if src, err = trainer.Choose(src, model, local.Memory()); err != nil {
+		return err
+	}
+	if stage, err = trainer.ParseStage(src); err != nil {
+		return term.Usagef("%s: %w", file, err)
 	}
 	if err := f.fits(stage, model, at); err != nil {
 		return err

@@ -26,6 +26,8 @@ func (f *fitting) from(ctx context.Context, stage trainer.Stage, model *kai.Mode
 	if err != nil {
 		return err
 	}
+	stop := sendAside(ctx, s, f.run, f.streams.Err)
+	defer stop()
 	address, before, err := f.baseline(ctx, s, model, build, base)
 	if err != nil {
 		return err
