@@ -266,7 +266,7 @@ func (d *dry) parameters() error {
 	m.Changes, m.Moments = 4*uint64(e.Trained), 8*uint64(e.Trained)
 	for _, l := range d.Model.Linears() {
 		if projected && slices.ContainsFunc(l.Params, func(p *kai.Param) bool { return learns(p.Name) }) {
-			rank := d.most(l.In)
+			rank := d.Stage.Protect.Projection.subspace().Most(l.In)
 			m.Subspace += 4 * uint64(rank*l.In+rank*l.Out)
 		}
 	}
@@ -285,11 +285,6 @@ func (d *dry) parameters() error {
 		}
 	}
 	return nil
-}
-
-// most is the largest rank that a layer's subspace can have.
-func (d *dry) most(in int) int {
-	return max(1, int(d.Stage.Protect.Projection.Cap*float64(in)))
 }
 
 // distinct are the option texts of rows, each once.
@@ -411,7 +406,7 @@ func (d *dry) eigenvectors(layers []kai.Linear) (float64, error) {
 		return 0, err
 	}
 	began := time.Now()
-	if _, err := b.Build(project.Config{Energy: p.Energy, Cap: p.Cap}); err != nil {
+	if _, err := b.Build(p.subspace()); err != nil {
 		return 0, err
 	}
 	one, cubes := time.Since(began).Seconds(), 0.
@@ -428,9 +423,9 @@ func (d *dry) steps(kept []keptRow) float64 {
 	cycle, at := data.NewCycle(d.Stage.Seed^keepSeed, len(kept)), 0
 	distil := d.Stage.Protect.Distillation != nil && len(kept) > 0
 	projecting := 0.
-	if d.Stage.Protect.Projection != nil && d.estimate.Mode == Full {
+	if p := d.Stage.Protect.Projection; p != nil && d.estimate.Mode == Full {
 		for _, l := range d.Model.Linears() {
-			projecting += 2 * 2 * float64(d.most(l.In)) * float64(l.In*l.Out) // xVᵀ and back, twice
+			projecting += 2 * 2 * float64(p.subspace().Most(l.In)) * float64(l.In*l.Out) // xVᵀ and back, twice
 		}
 	}
 	sum := 0.

@@ -76,7 +76,7 @@ func (f *fit) subspace(ctx context.Context, enc *kai.Encoder, k *keeper) (*proje
 			return nil, err
 		}
 	}
-	s, err := b.Build(project.Config{Energy: p.Projection.Energy, Cap: p.Projection.Cap})
+	s, err := b.Build(p.Projection.subspace())
 	if err != nil {
 		return nil, fmt.Errorf("trainer: %w", err)
 	}
@@ -85,6 +85,9 @@ func (f *fit) subspace(ctx context.Context, enc *kai.Encoder, k *keeper) (*proje
 	}
 	return s, writeSubspace(f.disk, file, s)
 }
+
+// subspace is what a layer's directions are bounded by.
+func (p Projection) subspace() project.Config { return project.Config{Energy: p.Energy, Cap: p.Cap} }
 
 // subspaceVersion changes with how a subspace is built.
 const subspaceVersion = 1

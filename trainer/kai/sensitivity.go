@@ -136,26 +136,27 @@ func (m *Model) Sensitivity(texts *Texts, in Input, tap func(layer int, dy, x ke
 }
 
 // Hardest keeps of in's options the gold one of its target and the n-1 rivals
-// with the largest logits, a Prediction's Logits, ties to the smaller text: what
-// [Model.Sensitivity] of a question with many options needs, at the cost of one
-// with n. A score keeps all its levels, for they are marked by their number. The
+// with the largest scores, ties to the smaller text: what [Model.Sensitivity] of a
+// question with many options needs, at the cost of one with n. The scores are by
+// in.Options, a Prediction's Logits or a Teacher's P; only their order counts. A
+// score question keeps all its levels, for they are marked by their number. The
 // target is not scaled to sum to 1 again.
-func (in Input) Hardest(logits []float64, n int) Input {
+func (in Input) Hardest(scores []float64, n int) Input {
 	if len(in.Options) <= n || in.Type == decision.Score {
 		return in
 	}
 	g := gold(in.Target)
-	byLogit := make([]int, len(in.Options))
-	for i := range byLogit {
-		byLogit[i] = i
+	best := make([]int, len(in.Options))
+	for i := range best {
+		best[i] = i
 	}
 	rank := func(i int) float64 {
 		if i == g {
 			return math.Inf(1)
 		}
-		return logits[i]
+		return scores[i]
 	}
-	slices.SortStableFunc(byLogit, func(a, b int) int {
+	slices.SortStableFunc(best, func(a, b int) int {
 		switch {
 		case rank(a) > rank(b):
 			return -1
@@ -164,7 +165,7 @@ func (in Input) Hardest(logits []float64, n int) Input {
 		}
 		return 0
 	})
-	kept := byLogit[:max(n, 1)]
+	kept := best[:max(n, 1)]
 	slices.Sort(kept)
 	out := in
 	out.Options, out.Order, out.Target, out.Teacher = nil, nil, nil, nil

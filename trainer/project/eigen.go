@@ -22,8 +22,8 @@ const iterations = 4
 // left as it was.
 //
 // Where k is not nearly n, it is block subspace iteration from a fixed start, with
-// a fixed number of steps, then Rayleigh and Ritz: the values are the exact energies along the
-// vectors, however far those have converged. (Golub and Van Loan, Matrix
+// a fixed number of steps, then Rayleigh and Ritz: the values are the exact energies
+// along the vectors, however far those have converged. (Golub and Van Loan, Matrix
 // Computations, 4th edition, §8.2.4 and §8.1.4.) Where k is nearly n the last part
 // is all of it, and costs about 60 n³ operations.
 func largest(c []float64, n, k int) (values, vectors []float64) {

@@ -236,7 +236,7 @@ func (b *Builder) Suite(name string) error {
 	}
 	rows, matrices := b.rows, b.matrices
 	b.rows, b.matrices = 0, 0
-	err := error(nil)
+	var err error
 	switch {
 	case rows == 0 && matrices == 0:
 		err = ErrEmpty
@@ -299,8 +299,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// most is the cap in directions.
-func (c Config) most(in int) int { return max(1, int(c.Cap*float64(in))) }
+// Most is the cap in directions, of a layer with so many inputs.
+func (c Config) Most(in int) int { return max(1, int(c.Cap*float64(in))) }
 
 // Subspace is what some suites need, by layer.
 type Subspace struct {
@@ -382,7 +382,7 @@ func (l *layerSum) basis(c Config) *Basis {
 	for i := range l.In {
 		trace += sum[i*l.In+i]
 	}
-	most := c.most(l.In)
+	most := c.Most(l.In)
 	values, vectors := largest(sum, l.In, most)
 	basis := &Basis{Name: l.Name, In: l.In, Out: l.Out}
 	for basis.Rank < most && basis.Kept < c.Energy {
