@@ -111,7 +111,7 @@ func divergence(before, after []gate.Prediction) (float64, error) {
 		for j, p := range b.Probabilities {
 			if p > 0 {
 				// A probability that is rounded to 0 counts as the least that is not.
-				sum += p * (math.Log(p) - math.Log(max(a.Probabilities[j], math.SmallestNonzeroFloat64)))
+				sum += float64(p * (math.Log(p) - math.Log(max(a.Probabilities[j], math.SmallestNonzeroFloat64))))
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func moved(base, trained string) (float64, error) {
 		}
 		for i := range w0 {
 			d := float64(w[i]) - float64(w0[i])
-			change += d * d
+			change += float64(d * d) // rounded by itself, on every machine
 			whole += float64(w0[i]) * float64(w0[i])
 		}
 	}
