@@ -38,13 +38,14 @@ spool/upload: control/api spool
 kernels:
 kernels/cpu kernels/kerneltest: kernels
 
+trainer/nearest:
 trainer/decision: spool/canon
 trainer/safetensors: spool/durable
 trainer/tokenizer:
-trainer/data: spool/record trainer/decision spool/durable
+trainer/data: spool/record trainer/decision trainer/nearest spool/durable
 trainer/kai: kernels trainer/safetensors trainer/tokenizer trainer/decision
 trainer/project: kernels
-trainer/adapter: trainer/kai trainer/project trainer/safetensors spool/durable
+trainer/adapter: trainer/kai trainer/project trainer/safetensors trainer/nearest spool/durable
 trainer/eval: trainer/kai trainer/data spool/gate
 trainer: trainer/eval trainer/adapter spool/event spool/record spool/durable
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hanzoai/link/spool/canon"
 	"github.com/hanzoai/link/trainer/kai"
+	"github.com/hanzoai/link/trainer/nearest"
 	"github.com/hanzoai/link/trainer/safetensors"
 )
 
@@ -283,7 +284,7 @@ func (c config) read(f *safetensors.File, tensor, name, prefix string, all []*ka
 			known = append(known, strings.TrimPrefix(module(p.Name), encoderPrefix))
 		}
 		meant := ""
-		if near := nearest(name, known); near != "" {
+		if near := nearest.Name(name, known); near != "" {
 			meant = fmt.Sprintf("; its nearest is %s", near)
 		}
 		return nil, fmt.Errorf("it adapts %s, and the model has no linear layer of that name%s: it was made for another base", name, meant)

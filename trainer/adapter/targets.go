@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hanzoai/link/trainer/kai"
+	"github.com/hanzoai/link/trainer/nearest"
 )
 
 // module is what a parameter's module is called: "encoder." or "head." and the
@@ -58,42 +59,9 @@ func unknown(name string, all []*kai.Param) error {
 	}
 	slices.Sort(ends)
 	meant := ""
-	if near := nearest(name, ends); near != "" {
+	if near := nearest.Name(name, ends); near != "" {
 		meant = fmt.Sprintf("did you mean %q? ", near)
 	}
 	return fmt.Errorf("this model has no linear layer %q: %sthere are %s, or a module's whole name as %s",
 		name, meant, strings.Join(ends, ", "), module(all[0].Name))
-}
-
-// nearest is the known name fewest edits from name, or "" when none is near: at
-// most a third of its letters. Case does not count.
-func nearest(name string, known []string) string {
-	best, bestEdits := "", len([]rune(name))/3+1
-	for _, k := range known {
-		if e := edits(strings.ToLower(name), strings.ToLower(k)); e < bestEdits {
-			best, bestEdits = k, e
-		}
-	}
-	return best
-}
-
-// edits is the Levenshtein distance between two strings, in characters.
-func edits(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	row := make([]int, len(y)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range x {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range y {
-			cost := 1
-			if x[i] == y[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(y)]
 }
