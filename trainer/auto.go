@@ -11,9 +11,9 @@ import (
 // Choose settles what an adaptation of auto is over the base m: full, every
 // parameter that is not frozen, unless the memory that takes is more than is
 // available, in bytes (0: unknown); then lora, whose moments are of its factors
-// alone. It returns the stage
-// file with the choice and its reason in adaptation.chose, so that a resumed run
-// does not choose again, and any other stage file as it is.
+// alone. It returns the stage file with the choice and its reason in
+// adaptation.chose, so that a resumed run does not choose again, and any other
+// stage file as it is.
 func Choose(src []byte, m *kai.Model, available uint64) ([]byte, error) {
 	doc, err := canon.Canonicalize(src)
 	if err != nil {
